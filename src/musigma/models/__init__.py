@@ -1,0 +1,29 @@
+"""Networks: one file per family, one contract, a written list.
+
+The order of the imports below is the order in which `musigma models` lists the families.
+"""
+
+from musigma.models import bicubic, edsr
+from musigma.models.cards import ModelCard, card, macs, num_params
+from musigma.models.network import Identity, Network
+from musigma.models.registry import Entry, create, entries, entry
+from musigma.models.sigma_branch import SigmaBranch, WithSigma, mean_only, with_sigma
+
+__all__ = [
+    "Entry",
+    "Identity",
+    "ModelCard",
+    "Network",
+    "SigmaBranch",
+    "WithSigma",
+    "bicubic",
+    "card",
+    "create",
+    "edsr",
+    "entries",
+    "entry",
+    "macs",
+    "mean_only",
+    "num_params",
+    "with_sigma",
+]

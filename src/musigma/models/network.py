@@ -1,0 +1,93 @@
+"""The contract of every network: features, the mean made from them, and the facts tiling needs."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from musigma.types import Prediction
+
+RGB_MEAN = (0.4488, 0.4371, 0.4040)
+"""Mean colour of DIV2K, which EDSR and its descendants subtract."""
+
+
+Settings = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Everything needed to build a network again: its name, scale and settings."""
+
+    name: str
+    scale: int
+    settings: Settings = field(default_factory=dict)
+
+
+class Network(nn.Module):
+    """A network that restores an image in two steps, so that a sigma branch can share the first.
+
+    A subclass sets the attributes below and writes `features` and `reconstruct`. Inputs are
+    ``(N, in_channels, H, W)`` in ``[0, 1]``; the mean is ``(N, out_channels, scale H, scale W)``.
+
+    Attributes:
+        scale: Zoom factor; 1 for denoising.
+        in_channels: Channels of the input, the noise map included where there is one.
+        out_channels: Channels of the mean.
+        feature_channels: Channels of the last trunk features.
+        feature_scale: Size of the mean over the size of the features.
+        feature_radius: How many input pixels away a feature can see; ``None`` for the whole image.
+        radius: The same for the mean.
+        size_multiple: Origins of exact tiles must be multiples of this.
+        identity: How `create` built it; what a weights file stores.
+    """
+
+    scale: int
+    in_channels: int = 3
+    out_channels: int = 3
+    feature_channels: int
+    feature_scale: int
+    feature_radius: int | None
+    radius: int | None
+    size_multiple: int = 1
+    identity: Identity
+
+    def features(self, low: Tensor) -> Tensor:
+        """Return the last trunk features, ``(N, feature_channels, h, w)``."""
+        raise AssertionError(f"{type(self).__name__} does not define features")
+
+    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+        """Return the mean made from the features and, where the network adds to it, the input."""
+        raise AssertionError(f"{type(self).__name__} does not define reconstruct")
+
+    def forward(self, low: Tensor) -> Prediction:
+        """Restore a batch of images."""
+        return Prediction(self.reconstruct(self.features(low), low))
+
+
+class MeanShift(nn.Module):
+    """Maps images in ``[0, 1]`` to the zero-mean range a network works in, and back.
+
+    The mean colour is no weight: released files that carry it as a 1x1 convolution load without it,
+    and parameters and MACs are those that papers count.
+    """
+
+    mean: Tensor
+
+    def __init__(self, *, value_range: float, mean: tuple[float, ...] = RGB_MEAN) -> None:
+        super().__init__()
+        self.value_range = value_range
+        self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Subtract the mean colour and stretch to the network's range."""
+        return (image - self.mean.to(image.dtype)) * self.value_range
+
+    def inverse(self, image: Tensor) -> Tensor:
+        """Undo `forward`."""
+        return image / self.value_range + self.mean.to(image.dtype)
+
+
+def conv3x3(in_channels: int, out_channels: int, *, bias: bool = True) -> nn.Conv2d:
+    """A 3x3 convolution that keeps the size."""
+    return nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=1, bias=bias)
