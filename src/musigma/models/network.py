@@ -1,5 +1,6 @@
 """The contract of every network: features, the mean made from them, and the facts tiling needs."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,7 @@ class Identity:
     settings: Settings = field(default_factory=dict)
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """A network that restores an image in two steps, so that a sigma branch can share the first.
 
     A subclass sets the attributes below and writes `features` and `reconstruct`. Inputs are
@@ -52,13 +53,13 @@ class Network(nn.Module):
     size_multiple: int = 1
     identity: Identity
 
+    @abstractmethod
     def features(self, low: Tensor) -> Tensor:
         """Return the last trunk features, ``(N, feature_channels, h, w)``."""
-        raise AssertionError(f"{type(self).__name__} does not define features")
 
+    @abstractmethod
     def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
         """Return the mean made from the features and, where the network adds to it, the input."""
-        raise AssertionError(f"{type(self).__name__} does not define reconstruct")
 
     def forward(self, low: Tensor) -> Prediction:
         """Restore a batch of images."""

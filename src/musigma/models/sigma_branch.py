@@ -9,7 +9,7 @@ from musigma.models.network import Network, conv3x3
 from musigma.types import ConfigError, Prediction
 
 INITIAL_SIGMA = 0.02
-"""Sigma of an untrained branch: about the mean error of x2, so that training starts near the answer.
+"""Sigma of an untrained branch: about the mean error of x2, so that training starts near it.
 
 The paper does not say how it starts; a sigmoid left at 0.5 spends thousands of steps coming down.
 """
