@@ -3,15 +3,17 @@
 The order of the imports below is the order in which `musigma models` lists the families.
 """
 
-from musigma.models import bicubic, edsr
+from musigma.models import bicubic, edsr, espcn, fsrcnn, idn, imdn, srcnn, srresnet, vdsr
 from musigma.models.cards import ModelCard, card, macs, num_params
 from musigma.models.network import Identity, Network
 from musigma.models.registry import Entry, create, entries, entry
 from musigma.models.sigma_branch import SigmaBranch, WithSigma, mean_only, with_sigma
+from musigma.models.weights import Model, load, save, warm_start
 
 __all__ = [
     "Entry",
     "Identity",
+    "Model",
     "ModelCard",
     "Network",
     "SigmaBranch",
@@ -22,8 +24,11 @@ __all__ = [
     "edsr",
     "entries",
     "entry",
+    "load",
     "macs",
     "mean_only",
     "num_params",
+    "save",
+    "warm_start",
     "with_sigma",
 ]

@@ -1,5 +1,6 @@
 """EDSR and EDSR-baseline: plain residual blocks without normalisation, then pixel shuffle."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -76,16 +77,38 @@ class EDSR(Network):
         return self.shift.inverse(self.tail(features))
 
 
+def adapt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Turn the names of BasicSR into the official ones and leave the mean shift out."""
+    num_blocks = len({key.split(".")[1] for key in state if key.endswith(".conv1.weight")})
+    renamed = {
+        "conv_first.": "head.0.",
+        "conv_after_body.": f"body.{num_blocks}.",
+        "upsample.": "tail.0.",
+        "conv_last.": "tail.1.",
+        ".conv1.": ".body.0.",
+        ".conv2.": ".body.2.",
+    }
+    adapted = {}
+    for key, value in state.items():
+        if key.startswith(("sub_mean.", "add_mean.")):
+            continue
+        name = key
+        for theirs, ours in renamed.items():
+            name = name.replace(theirs, ours)
+        adapted[name] = value
+    return adapted
+
+
 def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an EDSR; official ones work in 0..255."""
-    if not {"head.0.weight", "body.0.body.0.weight", "body.0.body.2.weight", "tail.1.weight"} <= (
-        state.keys()
-    ) or any("conv_du" in key for key in state):
+    """Tell from its keys whether a state dict is an EDSR; released ones work in 0..255."""
+    state = adapt(state)
+    distinctive = {"head.0.weight", "body.0.body.0.weight", "tail.0.0.weight", "tail.1.weight"}
+    if not distinctive <= state.keys() or any("conv_du" in key for key in state):
         return None
     width = state["head.0.weight"].shape[0]
-    num_blocks = sum(key.endswith("body.0.weight") for key in state)
-    first = state["tail.0.0.weight"].shape[0] // width
-    scale = 4 if "tail.0.2.weight" in state else {4: 2, 9: 3}[first]
+    num_blocks = sum(key.endswith(".body.0.weight") for key in state)
+    step = math.isqrt(state["tail.0.0.weight"].shape[0] // width)
+    scale = 4 if "tail.0.2.weight" in state else step
     name = "edsr" if width == 256 else "edsr-baseline"
     return name, scale, {"num_blocks": num_blocks, "width": width, "value_range": 255.0}
 
@@ -93,13 +116,16 @@ def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
 PAPER = "Lim et al., Enhanced Deep Residual Networks for Single Image Super-Resolution, CVPRW 2017"
 
 
-@register("edsr-baseline", scales=(2, 3, 4), paper=PAPER, year=2017, recognise=recognise)
+FACTS: dict[str, Any] = {"scales": (2, 3, 4), "paper": PAPER, "year": 2017, "adapt": adapt}
+
+
+@register("edsr-baseline", recognise=recognise, **FACTS)
 def edsr_baseline(*, scale: int, **settings: Any) -> EDSR:
     """16 blocks of 64 channels."""
     return EDSR(scale=scale, **settings)
 
 
-@register("edsr", scales=(2, 3, 4), paper=PAPER, year=2017)
+@register("edsr", **FACTS)
 def edsr(*, scale: int, **settings: Any) -> EDSR:
     """32 blocks of 256 channels."""
     defaults: Settings = {"num_blocks": 32, "width": 256, "res_scale": 0.1}

@@ -1,0 +1,5 @@
+"""``python -m musigma``."""
+
+from musigma.cli.main import main
+
+main()

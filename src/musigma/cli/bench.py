@@ -1,0 +1,86 @@
+"""``musigma bench``: ratios against the plain way, in one run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from musigma.cli.common import print_json, progress_bar, screen
+
+if TYPE_CHECKING:
+    import torch
+
+    from musigma.data.catalog import Dataset
+    from musigma.evaluation.records import Record
+    from musigma.training.recipe import Recipe
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help="Measure speed as ratios against the plain way, in one run.")
+    group.command("train")(bench_train)
+    app.add_typer(group, name="bench")
+
+
+def bench_train(
+    recipe: Annotated[str, typer.Option(help="Whose network, batch and patch to time.")] = "fast",
+    steps: Annotated[int, typer.Option(help="Steps to time after the warm-up.")] = 200,
+    large_batch: Annotated[int, typer.Option(help="Second batch size.")] = 256,
+    workers: Annotated[int, typer.Option(help="Processes of the DataLoader.")] = 16,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    record: Annotated[Path | None, typer.Option(help="Write the record here.")] = None,
+    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+) -> None:
+    """Time the training step against a plain PyTorch loop and one fed by a DataLoader."""
+    from musigma.data.patches import build_bank, load_images
+    from musigma.training.bench import bench_training
+    from musigma.training.loop import pick_device, training_data
+    from musigma.training.recipe import load_recipe
+
+    chosen, where = load_recipe(recipe), pick_device(device)
+    dataset = training_data(chosen)
+    with progress_bar(quiet=json) as bar:
+        task = bar.add_task("loading images", total=len(dataset.items))
+        images = load_images(
+            [item.target for item in dataset.items],
+            num_channels=chosen.channels,
+            progress=lambda done, _: bar.update(task, completed=done),
+        )
+    bank = build_bank(images, scale=chosen.scale, patch=chosen.patch, device=where)
+    result = bench_training(
+        chosen,
+        bank,
+        images,
+        device=where,
+        num_steps=steps,
+        large_batch=large_batch,
+        num_workers=workers,
+        report=screen.print,
+    )
+    if record:
+        _record(chosen, dataset, where, result).save(record)
+    if json:
+        print_json(result)
+    else:
+        for name, value in result.items():
+            if name != "timings":
+                screen.print(f"{name.replace('_', ' ')}: {value:.2f}")
+
+
+def _record(
+    chosen: "Recipe", dataset: "Dataset", where: "torch.device", result: dict[str, Any]
+) -> "Record":
+    from musigma.data.catalog import data_hash
+    from musigma.evaluation.records import Record, provenance
+    from musigma.models import card
+
+    facts = card(chosen.network, scale=chosen.scale)
+    return Record(
+        kind="benchmark",
+        model={"name": facts.name, "scale": facts.scale, "params": facts.params, "digest": ""},
+        protocol={"name": "train-step", "batch": chosen.batch, "patch": chosen.patch},
+        data={"name": dataset.name, "num_images": len(dataset.items), "hash": data_hash(dataset)},
+        result=result,
+        provenance=provenance(where),
+        seed=chosen.seed,
+    )

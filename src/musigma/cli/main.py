@@ -1,0 +1,33 @@
+"""The ``musigma`` command: one file per subcommand, errors as one line."""
+
+import sys
+
+import typer
+
+from musigma.cli import bench, models, train
+from musigma.cli.common import print_error
+from musigma.types import MusigmaError
+
+app = typer.Typer(
+    name="musigma",
+    help="Enlarge and denoise images; every pixel carries its error bar.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for command in (train, bench, models):
+    command.add_to(app)
+
+
+def main() -> None:
+    """Run the command line; what the user can put right ends in one line and exit code 2."""
+    try:
+        app()
+    except MusigmaError as error:
+        print_error(str(error))
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Measure a model on a data set, by a protocol, image by image."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from musigma.data.catalog import Dataset, data_hash
+from musigma.data.io import read_image
+from musigma.evaluation.protocol import Protocol
+from musigma.evaluation.records import Record, provenance
+from musigma.inference.calibration import Calibration
+from musigma.inference.predictor import DEFAULT_MEMORY, predict
+from musigma.metrics.uncertainty import UncertaintyMetrics
+from musigma.models import Model, Network, entry, num_params
+from musigma.types import ConfigError, DataError
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The numbers of a data set: the mean over its images, and each image's own."""
+
+    summary: dict[str, float]
+    images: dict[str, dict[str, float]]
+
+
+def evaluate(
+    network: Network,
+    dataset: Dataset,
+    protocol: Protocol,
+    *,
+    noise_map: bool = False,
+    calibration: Calibration | None = None,
+    coverage: float = 0.9,
+    tile: int | None = None,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Restore every image of a set and measure the results.
+
+    Args:
+        network: In evaluation mode, on its device.
+        dataset: What to restore.
+        protocol: How inputs are made and results measured.
+        noise_map: Whether the network takes the noise level as a further channel.
+        calibration: Turns sigma into intervals; by default sigma is taken as it is.
+        coverage: Of the intervals that are measured.
+        tile: Largest side of a tile.
+        memory: Bytes that a tile may need.
+        progress: Called before each image with number, count and name.
+    """
+    images: dict[str, dict[str, float]] = {}
+    uncertainty: UncertaintyMetrics | None = None
+    for number, item in enumerate(dataset.items):
+        if progress:
+            progress(number, len(dataset.items), item.name)
+        low, target = protocol.pair(read_image(item.target)[0], item.name)
+        source = with_noise_map(low, protocol.noise_std) if noise_map else low
+        prediction = predict(network, source, tile=tile, memory=memory)
+        images[item.name] = protocol.fidelity(prediction.mean, target)
+        if prediction.sigma is not None:
+            if uncertainty is None:
+                uncertainty = UncertaintyMetrics(calibration=calibration, coverage=coverage)
+            uncertainty.update(prediction.mean, target, prediction.sigma)
+    if not images:
+        raise DataError(f"{dataset.name} holds no images to evaluate on")
+    names = next(iter(images.values())).keys()
+    summary = {name: sum(one[name] for one in images.values()) / len(images) for name in names}
+    if uncertainty is not None:
+        summary |= uncertainty.compute()
+    return Evaluation(summary, images)
+
+
+def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options: object) -> Record:
+    """Evaluate loaded weights and make a record of it."""
+    facts = entry(model.name)
+    if (facts.task == "denoise") != (protocol.scale == 1):
+        raise ConfigError(f"{model.name} is made to {facts.task}; evaluate it with that protocol")
+    found = evaluate(
+        model.network,
+        dataset,
+        protocol,
+        noise_map=facts.noise_map,
+        **options,  # type: ignore[arg-type]
+    )
+    device = next((p.device for p in model.network.parameters()), torch.device("cpu"))
+    return Record(
+        kind="evaluation",
+        model={
+            "name": model.name,
+            "scale": model.scale,
+            "params": num_params(model.network),
+            "digest": model.digest,
+            "training": model.metadata.get("training", {}),
+        },
+        protocol=protocol.as_json(),
+        data={
+            "name": dataset.name,
+            "num_images": len(dataset.items),
+            "hash": data_hash(dataset),
+        },
+        result=found.summary,
+        images=found.images,
+        provenance=provenance(device),
+        seed=model.metadata.get("training", {}).get("seed"),
+    )
+
+
+def with_noise_map(image: Tensor, noise_std: float) -> Tensor:
+    """Append a channel that holds the noise level, on the scale of the image."""
+    level = torch.full_like(image[:, :1], noise_std / 255)
+    return torch.cat([image, level], dim=1)

@@ -1,0 +1,306 @@
+"""Every objective of the paper, and those it is compared with, as pure functions of pictures.
+
+All take float pictures of one shape, by custom ``(N, C, H, W)`` in ``[0, 1]``, and return one value
+per pixel and channel; the caller reduces. Arguments before the ``*`` are pictures, those behind it
+are settings. In the formulas ``e = mean - target``.
+
+Half precision is raised to float32 first, because ``1 / sigma`` and the mean of ``|e|`` do not
+survive in it; float64 stays. Random functions draw from `generator`, or from PyTorch's own stream
+when it is ``None``, which is what `torch.compile` and CUDA graphs can follow.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F  # noqa: N812
+
+from musigma.functional.constants import SIGMA_FLOOR
+from musigma.types import ConfigError, ImageError, nearest
+
+Distribution = Literal["normal", "laplace", "uniform"]
+
+
+def l1(mean: Tensor, target: Tensor) -> Tensor:
+    """Absolute error, ``|e|``.
+
+    Example:
+        >>> l1(torch.tensor([0.25, 0.5]), torch.tensor([0.5, 0.25]))
+        tensor([0.2500, 0.2500])
+    """
+    return _error(mean, target).abs()
+
+
+def l2(mean: Tensor, target: Tensor) -> Tensor:
+    """Squared error, ``e^2``."""
+    return _error(mean, target).square()
+
+
+def charbonnier(mean: Tensor, target: Tensor, *, epsilon: float = 1e-3) -> Tensor:
+    """Absolute error with a round foot, ``sqrt(e^2 + epsilon^2)``."""
+    _check(epsilon > 0, f"charbonnier's epsilon is positive, not {epsilon}")
+    return (_error(mean, target).square() + epsilon**2).sqrt()
+
+
+def expected_l1(
+    mean: Tensor,
+    target: Tensor,
+    *,
+    mask: bool = True,
+    samples: int = 1,
+    distribution: Distribution = "normal",
+    generator: Generator | None = None,
+) -> Tensor:
+    """The paper's l_E: the absolute error of a draw around `mean`, as wide as its own error.
+
+    ``|e + |e| z m|``, averaged over `samples` draws of ``z``. The gradient flows through ``|e|``,
+    not through ``z`` or ``m``: it is that of `l1` times ``|1 + z m sgn e|``, never the wrong way.
+
+    Args:
+        mean: The restored picture.
+        target: The true one.
+        mask: Whether ``m`` is 1 only where ``|e|`` is above its mean over the whole batch (the hard
+            pixels) and 0 elsewhere, where the loss is `l1`. Without it ``m`` is 1.
+        samples: Draws per pixel.
+        distribution: Of ``z``. ``"normal"`` is N(0, 1). ``"laplace"`` is ``-sgn(u) ln(1 - 2|u|)``,
+            of scale 1, with ``u`` uniform on (-1/2, 1/2); the paper's footnote 1 says normal, which
+            leaves the logarithm undefined. ``"uniform"`` is on (-1, 1): the widest one for which
+            ``1 + z`` never changes sign, so its gain is 1. It is randomness without weighting, as
+            `expected_l1_closed_form` is weighting without randomness.
+        generator: Where ``z`` comes from.
+    """
+    _check(samples >= 1, f"expected_l1 takes 1 sample or more, not {samples}")
+    error = _error(mean, target)
+    size = error.abs()
+    z = _draw(distribution, (samples, *error.shape), error, generator)
+    if mask:
+        z = torch.where(_is_hard(size), z, 0.0)
+    return (error + size * z).abs().mean(0)
+
+
+def expected_l1_closed_form(
+    mean: Tensor, target: Tensor, *, mask: bool = True, distribution: Distribution = "normal"
+) -> Tensor:
+    """The exact expectation of `expected_l1` over ``z``: `l1` with its hard pixels weighted.
+
+    ``|e| g`` where ``m = 1`` and ``|e|`` elsewhere, ``g`` being `expected_gain`.
+    """
+    size = _error(mean, target).abs()
+    gain = expected_gain(distribution)
+    return torch.where(_is_hard(size), gain * size, size) if mask else gain * size
+
+
+def expected_gain(distribution: Distribution = "normal") -> float:
+    """``E|1 + z|``, the mean length of the gradient of `expected_l1` on a hard pixel.
+
+    Normal: ``erf(1 / sqrt 2) + sqrt(2 / pi) exp(-1 / 2)``. Laplace: ``1 + exp(-1)``. Uniform: 1.
+
+    Example:
+        >>> f"{expected_gain():.6f} {expected_gain('laplace'):.6f} {expected_gain('uniform'):.6f}"
+        '1.166631 1.367879 1.000000'
+    """
+    return _known(distribution)[0]
+
+
+def learned_sigma(
+    mean: Tensor, target: Tensor, sigma: Tensor, *, generator: Generator | None = None
+) -> Tensor:
+    """``|target - (mean + sigma z)|``, z normal; by Jensen its best sigma is 0, so sigma collapses.
+
+    The gradient flows into sigma (the paper's eq:loss).
+    """
+    mean, target, sigma = _aligned(mean, target, sigma)
+    z = _draw("normal", mean.shape, mean, generator)
+    return (target - (mean + sigma * z)).abs()
+
+
+def fixed_sigma(
+    mean: Tensor, target: Tensor, *, noise_std: float, generator: Generator | None = None
+) -> Tensor:
+    """``|target + noise_std z - mean|``, z normal: Noise2Noise as a special case of the paper."""
+    _check(noise_std >= 0, f"fixed_sigma's noise_std is 0 or more, not {noise_std}")
+    error = _error(mean, target)
+    return (noise_std * _draw("normal", error.shape, error, generator) - error).abs()
+
+
+def sigma_l1(mean: Tensor, target: Tensor, sigma: Tensor, *, detach: bool = True) -> Tensor:
+    """The paper's auxiliary loss ``|sigma - |e||``, which makes sigma the median of ``|e|``.
+
+    Args:
+        mean: The restored picture.
+        target: The true one.
+        sigma: The predicted absolute error.
+        detach: Whether to keep the gradient from the mean. The third row of the paper's ablation,
+            where this loss alone trains the mean too, is ``detach=False``.
+    """
+    return _excess(mean, target, sigma, detach).abs()
+
+
+def sigma_quantile(
+    mean: Tensor, target: Tensor, sigma: Tensor, *, level: float, detach: bool = True
+) -> Tensor:
+    """The pinball loss, which makes sigma the quantile of ``|e|`` at `level`.
+
+    ``max(level d, (level - 1) d)`` with ``d = |e| - sigma``; at level 1/2 it is half of `sigma_l1`.
+    """
+    _check(0 < level < 1, f"sigma_quantile's level lies between 0 and 1, not at {level}")
+    excess = _excess(mean, target, sigma, detach)
+    return torch.maximum(level * excess, (level - 1) * excess)
+
+
+def laplace_nll(
+    mean: Tensor, target: Tensor, sigma: Tensor, *, floor: float = SIGMA_FLOOR
+) -> Tensor:
+    """The paper's naive setting, ``log sigma + |e| / sigma``; the constant log 2 is dropped.
+
+    Sigma is the scale of a Laplace density. Below `floor` it counts as `floor` but keeps the
+    gradient it has there; so in the other likelihoods.
+    """
+    error, sigma = _error_and_sigma(mean, target, sigma, floor)
+    return sigma.log() + error.abs() / sigma
+
+
+def gaussian_nll(
+    mean: Tensor, target: Tensor, sigma: Tensor, *, floor: float = SIGMA_FLOOR
+) -> Tensor:
+    """``log sigma + e^2 / (2 sigma^2)``; the constant ``log(2 pi) / 2`` is dropped."""
+    error, sigma = _error_and_sigma(mean, target, sigma, floor)
+    return sigma.log() + (error / sigma).square() / 2
+
+
+def beta_nll(
+    mean: Tensor,
+    target: Tensor,
+    sigma: Tensor,
+    *,
+    beta: float = 0.5,
+    floor: float = SIGMA_FLOOR,
+) -> Tensor:
+    """`gaussian_nll` times the detached ``sigma^(2 beta)`` (Seitzer et al., ICLR 2022).
+
+    With ``beta=0`` it is `gaussian_nll`; with ``beta=1`` the mean is trained as by half of `l2`.
+    """
+    _check(0 <= beta <= 1, f"beta_nll's beta lies in [0, 1], not at {beta}")
+    error, sigma = _error_and_sigma(mean, target, sigma, floor)
+    return sigma.detach() ** (2 * beta) * (sigma.log() + (error / sigma).square() / 2)
+
+
+def edge(mean: Tensor, target: Tensor) -> Tensor:
+    """Gradient loss: ``|dx e| + |dy e|`` by forward differences, 0 past the last row and column.
+
+    It does not see the level of the picture, so it is a companion of `l1`, not a replacement.
+    """
+    error = _error(mean, target)
+    across = F.pad(error.diff(dim=-1), (0, 1))
+    down = F.pad(error.diff(dim=-2), (0, 0, 0, 1))
+    return across.abs() + down.abs()
+
+
+def distillation(mean: Tensor, teacher_mean: Tensor) -> Tensor:
+    """Absolute distance to the picture of a frozen teacher, ``|mean - teacher_mean|``."""
+    return l1(mean, teacher_mean.detach())
+
+
+def udl_step1(mean: Tensor, target: Tensor, sigma: Tensor, *, floor: float = SIGMA_FLOOR) -> Tensor:
+    """First step of the uncertainty-driven loss (Ning et al., NeurIPS 2021): learn the sigma.
+
+    ``exp(-s) |e| + 2 s`` with ``s = log sigma``, which their branch gives in place of sigma: a
+    Laplace likelihood and one more ``s`` from Jeffreys' prior. Its minimum is at ``|e| / 2``.
+    """
+    error, sigma = _error_and_sigma(mean, target, sigma, floor)
+    return error.abs() / sigma + 2 * sigma.log()
+
+
+def udl_step2(
+    mean: Tensor,
+    target: Tensor,
+    teacher_sigma: Tensor,
+    *,
+    offset: float = 0.0,
+    floor: float = SIGMA_FLOOR,
+) -> Tensor:
+    """Second step: `l1` weighted by the sigma of the network of step 1, which stays fixed.
+
+    ``(s - min s + offset) |e|`` with ``s = log sigma`` and the minimum over each channel of each
+    picture. Their text has no offset; their released code adds 1, so that no pixel is left out.
+    """
+    mean, target, sigma = _aligned(mean, target, teacher_sigma)
+    s = sigma.detach().clamp_min(floor).log()
+    weight = s - s.amin(dim=(-2, -1), keepdim=True) + offset
+    return weight * (mean - target).abs()
+
+
+def _aligned(*images: Tensor) -> list[Tensor]:
+    """Refuse what would broadcast or wrap around in silence; raise half precision to float32."""
+    if len({image.shape for image in images}) > 1:
+        shapes = ", ".join(str(tuple(image.shape)) for image in images)
+        raise ImageError(f"an objective compares pictures of one shape, not {shapes}")
+    for image in images:
+        if not image.is_floating_point():
+            hint = "divide 8-bit pictures by 255"
+            raise ImageError(f"expected float pictures in [0, 1], got {image.dtype}; {hint}")
+    half = (torch.float16, torch.bfloat16)
+    return [image.float() if image.dtype in half else image for image in images]
+
+
+def _error(mean: Tensor, target: Tensor) -> Tensor:
+    mean, target = _aligned(mean, target)
+    return mean - target
+
+
+def _excess(mean: Tensor, target: Tensor, sigma: Tensor, detach: bool) -> Tensor:
+    mean, target, sigma = _aligned(mean, target, sigma)
+    size = (mean - target).abs()
+    return (size.detach() if detach else size) - sigma
+
+
+def _error_and_sigma(
+    mean: Tensor, target: Tensor, sigma: Tensor, floor: float
+) -> tuple[Tensor, Tensor]:
+    _check(floor > 0, f"the floor of sigma is positive, not {floor}")
+    mean, target, sigma = _aligned(mean, target, sigma)
+    # Value of max(sigma, floor), gradient of sigma: a sigma that fell too low must be able to rise.
+    return mean - target, sigma + (sigma.clamp_min(floor) - sigma).detach()
+
+
+def _is_hard(size: Tensor) -> Tensor:
+    return size > size.mean()
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise ConfigError(otherwise)
+
+
+def _laplace(shape: tuple[int, ...], **options: Any) -> Tensor:
+    u = torch.rand(shape, **options) - 0.5
+    # torch.rand can return 0 exactly, whose logarithm below would be infinite.
+    return -u.sign() * torch.log1p(-(2 * u.abs()).clamp_max(1 - torch.finfo(u.dtype).eps))
+
+
+def _uniform(shape: tuple[int, ...], **options: Any) -> Tensor:
+    return 2 * torch.rand(shape, **options) - 1
+
+
+# What each distribution is: E|1 + z| and how to draw it.
+_DISTRIBUTIONS: dict[str, tuple[float, Callable[..., Tensor]]] = {
+    "normal": (math.erf(math.sqrt(0.5)) + math.sqrt(2 / math.pi) * math.exp(-0.5), torch.randn),
+    "laplace": (1 + math.exp(-1), _laplace),
+    "uniform": (1.0, _uniform),
+}
+
+
+def _known(distribution: str) -> tuple[float, Callable[..., Tensor]]:
+    if distribution not in _DISTRIBUTIONS:
+        hint = nearest(distribution, list(_DISTRIBUTIONS))
+        raise ConfigError(f"there is no distribution called {distribution!r}; {hint}")
+    return _DISTRIBUTIONS[distribution]
+
+
+def _draw(
+    distribution: str, shape: tuple[int, ...], like: Tensor, generator: Generator | None
+) -> Tensor:
+    draw = _known(distribution)[1]
+    return draw(shape, device=like.device, dtype=like.dtype, generator=generator)

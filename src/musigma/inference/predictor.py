@@ -1,0 +1,100 @@
+"""From an image to its prediction: the one path that commands, evaluation and training share."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from musigma.functional.color import match_channels
+from musigma.inference.tiling import Tile, border_of, plan_tiles, tile_for_memory
+from musigma.models import Network
+from musigma.types import ImageError, Prediction
+
+DEFAULT_MEMORY = 2 * 2**30
+Progress = Callable[[int, int], None]
+
+
+def predict(
+    network: Network,
+    image: Tensor,
+    *,
+    tile: int | None = None,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> Prediction:
+    """Restore one image, tile by tile; image and result stay in host memory.
+
+    A grey image goes through a colour network as three equal channels and comes back grey.
+
+    Args:
+        network: In evaluation mode, on the device where it should run.
+        image: ``(1, C, H, W)`` float32 in ``[0, 1]``, a noise map included where the network
+            takes one.
+        tile: Largest side of a tile; by default what `memory` allows.
+        memory: Bytes that the forward pass of a tile may need.
+        progress: Called after each tile with the number done and the number in all.
+    """
+    if image.ndim != 4 or image.shape[0] != 1:
+        raise ImageError(f"expected one image (1, C, H, W), got shape {tuple(image.shape)}")
+    grey = image.shape[1] == 1 and network.in_channels == 3
+    if grey:
+        image = match_channels(image, 3)
+    if image.shape[1] != network.in_channels:
+        raise ImageError(
+            f"the network takes {network.in_channels} channels and the image has {image.shape[1]}"
+        )
+    side = tile or tile_for_memory(network, memory=memory)
+    height, width = image.shape[-2:]
+    tiles = plan_tiles(
+        height, width, tile=side, border=border_of(network), multiple=network.size_multiple
+    )
+    canvas = _Canvas(network, height, width)
+    with torch.inference_mode():
+        for number, piece in enumerate(tiles, 1):
+            canvas.paste(piece, _run(network, image, piece))
+            if progress:
+                progress(number, len(tiles))
+    return canvas.prediction(grey=grey)
+
+
+class _Canvas:
+    """The result as it grows."""
+
+    def __init__(self, network: Network, height: int, width: int) -> None:
+        self.scale = network.scale
+        self.shape = (1, network.out_channels, height * self.scale, width * self.scale)
+        self.mean = torch.empty(self.shape)
+        self.sigma: Tensor | None = None
+
+    def paste(self, tile: Tile, result: Prediction) -> None:
+        rows, columns, scale = tile.rows, tile.columns, self.scale
+        top = (rows.start - rows.read_start) * scale
+        left = (columns.start - columns.read_start) * scale
+        height = (rows.stop - rows.start) * scale
+        width = (columns.stop - columns.start) * scale
+        here = (
+            ...,
+            slice(rows.start * scale, rows.start * scale + height),
+            slice(columns.start * scale, columns.start * scale + width),
+        )
+        there = (..., slice(top, top + height), slice(left, left + width))
+        self.mean[here] = result.mean[there].float().cpu()
+        if result.sigma is not None:
+            if self.sigma is None:
+                self.sigma = torch.empty(self.shape)
+            self.sigma[here] = result.sigma[there].float().cpu()
+
+    def prediction(self, *, grey: bool) -> Prediction:
+        if not bool(torch.isfinite(self.mean).all()):
+            raise ImageError("the network returned values that are not finite; check its weights")
+        if not grey:
+            return Prediction(self.mean, self.sigma)
+        sigma = None if self.sigma is None else self.sigma.mean(1, keepdim=True)
+        return Prediction(self.mean.mean(1, keepdim=True), sigma)
+
+
+def _run(network: Network, image: Tensor, tile: Tile) -> Prediction:
+    rows, columns = tile.rows, tile.columns
+    piece = image[..., rows.read_start : rows.read_stop, columns.read_start : columns.read_stop]
+    device = next((p.device for p in network.parameters()), image.device)
+    return network(piece.to(device))

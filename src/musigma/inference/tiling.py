@@ -1,0 +1,93 @@
+"""Tiles that give what the whole image would give: each is read with the border it depends on."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from musigma.models import Network
+from musigma.types import ConfigError
+
+GLOBAL_BORDER = 32
+"""Border, in pixels, around a tile of a network that sees the whole image: no border is exact."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A tile along one axis.
+
+    Attributes:
+        start, stop: The pixels the tile is responsible for.
+        read_start, read_stop: The pixels it reads.
+    """
+
+    start: int
+    stop: int
+    read_start: int
+    read_stop: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A rectangle of the image."""
+
+    rows: Span
+    columns: Span
+
+
+def plan_tiles(height: int, width: int, *, tile: int, border: int, multiple: int = 1) -> list[Tile]:
+    """Cut an image into tiles of at most ``tile`` pixels a side, borders not counted.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        tile: Largest side of a tile.
+        border: How far a tile reads beyond its own pixels, where there are any.
+        multiple: Tiles read from multiples of this, where a network divides the image into cells.
+
+    Example:
+        >>> [span.rows.read_start for span in plan_tiles(100, 8, tile=50, border=3)]
+        [0, 47]
+    """
+    if tile < 1:
+        raise ConfigError(f"a tile must have at least one pixel, got {tile}")
+    rows = list(_spans(height, tile, border, multiple))
+    columns = list(_spans(width, tile, border, multiple))
+    return [Tile(row, column) for row in rows for column in columns]
+
+
+def tile_for_memory(network: Network, *, memory: int) -> int:
+    """Return the side of the largest tile whose forward pass should fit a number of bytes."""
+    border = 2 * border_of(network)
+    side = math.isqrt(memory // bytes_per_pixel(network))
+    if side <= border:
+        needed = bytes_per_pixel(network) * (border + 1) ** 2
+        raise ConfigError(
+            f"{memory / 2**20:.0f} MiB are too few for one tile with its border of {border // 2} "
+            f"pixels; give at least {needed / 2**20:.0f} MiB"
+        )
+    return side - border
+
+
+def bytes_per_pixel(network: Network) -> int:
+    """Estimate the memory a forward pass needs for each pixel of the input, in float32.
+
+    The widest moment of these networks is the enlarging of the features: input and output of the
+    last step together, and as much again for the workspace of the convolution.
+    """
+    enlarged = network.feature_channels * max(network.feature_scale, network.scale) ** 2
+    return 4 * 4 * max(enlarged, 4 * network.feature_channels)
+
+
+def border_of(network: Network) -> int:
+    """Return how far a tile must read beyond its own pixels."""
+    return GLOBAL_BORDER if network.radius is None else network.radius
+
+
+def _spans(length: int, tile: int, border: int, multiple: int) -> Iterator[Span]:
+    count = math.ceil(length / tile)
+    # Tiles of nearly one size, so that no sliver is left at the end.
+    size = math.ceil(length / count)
+    for start in range(0, length, size):
+        stop = min(start + size, length)
+        read_start = max(0, start - border) // multiple * multiple
+        yield Span(start, stop, read_start, min(length, stop + border))

@@ -1,0 +1,231 @@
+"""One update, from patches to averaged weights: eager on a CPU, one captured graph on a GPU."""
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from musigma.data.patches import Bank
+from musigma.losses import Objective
+from musigma.models import Network, entry
+from musigma.training.feed import HostFeed
+from musigma.training.recipe import Recipe
+from musigma.types import Prediction
+
+WARM_UP_STEPS = 3
+
+
+class Step:
+    """A network in training, and the operation that improves it once.
+
+    There are three copies of the weights. `network` holds them in float32 and is what the optimiser
+    changes; the worker holds them in the precision of the arithmetic, rounded anew after each
+    update, so that no layer casts its own; `average` is their running mean.
+
+    The bank serves patches inside the step when it lies on the step's device; otherwise they are
+    gathered on the host and sent across, one step ahead of their use.
+
+    Args:
+        recipe: What to do.
+        network: The network, with its initial weights.
+        objective: What to minimise.
+        bank: Where patches come from.
+        device: Where to compute.
+        rank: Number of this process.
+        world: How many processes share a batch.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        network: Network,
+        objective: Objective,
+        bank: Bank,
+        *,
+        device: torch.device,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.recipe, self.bank, self.device = recipe, bank, device
+        share = recipe.batch // world
+        self._choice = {"batch": share, "seed": recipe.seed, "first": rank * share}
+        self._feed = None if bank.device == device else HostFeed(bank, device, **self._choice)
+        self.world = world
+        self.noise_map = entry(recipe.network).noise_map
+        self.network = network.to(device)
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.objective = objective.to(device)
+        self.half = recipe.precision == "bf16" and device.type == "cuda"
+        self.worker = _half_copy(self.network) if self.half else self.network
+        self.weights: list[Tensor] = list(self.network.parameters())
+        self.averages = [torch.zeros_like(weight) for weight in self.weights]
+        self.steps_done = 0
+        self.number = torch.zeros((), dtype=torch.int64, device=device)
+        self.loss_sum = torch.zeros((), device=device)
+        self.learning_rate = torch.zeros((), device=device)
+        self.optimiser = self._make_optimiser()
+        self._loss: Callable[[], Tensor] = self._loss_of_patches
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, learning_rate: float) -> None:
+        """Make one update; nothing is read back from the device."""
+        self.learning_rate.fill_(learning_rate)
+        if self._feed is not None:
+            self._feed.send(self.steps_done)
+        if self._graph is not None:
+            self._graph.replay()
+        else:
+            self._update()
+        self.steps_done += 1
+
+    def prepare(self) -> None:
+        """Compile and capture on a GPU, leaving the state as it was; on a CPU do nothing."""
+        if self.device.type != "cuda":
+            return
+        torch.backends.cudnn.benchmark = True
+        if self.recipe.compile:
+            self._loss = torch.compile(self._loss_of_patches, fullgraph=True, dynamic=False)
+        before = copy.deepcopy(self.state())
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(WARM_UP_STEPS):
+                self._update()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._update()
+        self._graph = graph
+        self.load_state(before)
+
+    def read_loss(self, num_steps: int) -> float:
+        """Return the mean loss since the last reading over all processes: the one wait there is."""
+        total = self.loss_sum.clone()
+        self.loss_sum.zero_()
+        if self.world > 1:
+            distributed.all_reduce(total)
+        return total.item() / num_steps / self.world
+
+    @contextmanager
+    def averaged(self) -> Iterator[Network]:
+        """Lend the network with the averaged weights in place of the last ones."""
+        if self.recipe.ema == 0:
+            yield self.network
+            return
+        last = [weight.detach().clone() for weight in self.weights]
+        # The running mean started from nought; this takes out what that start still weighs.
+        share = 1 - self.recipe.ema**self.steps_done
+        with torch.no_grad():
+            torch._foreach_copy_(self.weights, torch._foreach_div(self.averages, max(share, 1e-12)))
+            try:
+                yield self.network
+            finally:
+                torch._foreach_copy_(self.weights, last)
+
+    def state(self) -> dict[str, Any]:
+        """Return everything that the next update depends on."""
+        return {
+            "number": self.number,
+            "weights": self.network.state_dict(),
+            "averages": self.averages,
+            "optimiser": [self.optimiser.state[weight] for weight in self.weights],
+            "random": self._random_state(),
+        }
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Put a state back in place; a captured graph goes on with it."""
+        with torch.no_grad():
+            self.steps_done = int(state["number"])
+            self.number.copy_(state["number"])
+            self.network.load_state_dict(state["weights"])
+            torch._foreach_copy_(self.averages, [a.to(self.device) for a in state["averages"]])
+            for weight, theirs in zip(self.weights, state["optimiser"], strict=True):
+                for name, value in self.optimiser.state[weight].items():
+                    value.copy_(theirs[name])
+            self._refresh_worker()
+        self.loss_sum.zero_()
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["random"].cpu(), self.device)
+        else:
+            torch.set_rng_state(state["random"])
+
+    def _random_state(self) -> Tensor:
+        if self.device.type == "cuda":
+            return torch.cuda.get_rng_state(self.device)
+        return torch.get_rng_state()
+
+    def _make_optimiser(self) -> torch.optim.Adam:
+        recipe = self.recipe
+        optimiser = torch.optim.Adam(
+            self.weights,
+            lr=self.learning_rate,
+            betas=recipe.betas,
+            eps=recipe.epsilon,
+            fused=True,
+            capturable=self.device.type == "cuda",
+        )
+        # Adam makes its averages at the first step. They must exist before a graph is captured and
+        # before a checkpoint is loaded, so a step of length nought makes them here.
+        for weight in self.weights:
+            weight.grad = torch.zeros_like(weight)
+        optimiser.step()
+        for weight in self.weights:
+            optimiser.state[weight]["step"].zero_()
+        return optimiser
+
+    def _update(self) -> None:
+        loss = self._loss()
+        gradients = torch.autograd.grad(loss, list(self.worker.parameters()))
+        with torch.no_grad():
+            if self.world > 1:
+                gradients = _mean_over_processes(gradients)
+            mine = [weight.grad for weight in self.weights if weight.grad is not None]
+            torch._foreach_copy_(mine, gradients)
+            if self.recipe.clip:
+                nn.utils.clip_grad_norm_(self.weights, self.recipe.clip, foreach=True)
+            self.optimiser.step()
+            self._refresh_worker()
+            if self.recipe.ema:
+                torch._foreach_lerp_(self.averages, self.weights, 1 - self.recipe.ema)
+            self.loss_sum += loss.detach()
+            self.number += 1
+
+    def _loss_of_patches(self) -> Tensor:
+        if self._feed is not None:
+            low, target, level = self._feed.buffers
+        else:
+            low, target, level = self.bank.sample(self.number, **self._choice)
+        if self.recipe.noise_std is not None:
+            least, most = self.recipe.noise_std
+            level = (least + (most - least) * level).view(-1, 1, 1, 1) / 255
+            noisy = target + level * torch.randn_like(target)
+            low = noisy
+            if self.noise_map:
+                low = torch.cat([noisy, level.expand_as(noisy[:, :1])], dim=1)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
+            prediction = self.worker(low)
+        mean, sigma = prediction
+        prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
+        return self.objective(prediction, target, low=low)
+
+    def _refresh_worker(self) -> None:
+        if self.worker is not self.network:
+            torch._foreach_copy_(list(self.worker.parameters()), self.weights)
+
+
+def _half_copy(network: Network) -> Network:
+    worker = copy.deepcopy(network)
+    for parameter in worker.parameters():
+        parameter.data = parameter.data.bfloat16()
+    return worker
+
+
+def _mean_over_processes(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
+    distributed.all_reduce(flat)
+    flat /= distributed.get_world_size()
+    pieces = torch.split(flat, [gradient.numel() for gradient in gradients])
+    return tuple(p.view(g.shape) for p, g in zip(pieces, gradients, strict=True))
