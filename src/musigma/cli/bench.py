@@ -33,8 +33,9 @@ def bench_train(
 ) -> None:
     """Time the training step against a plain PyTorch loop and one fed by a DataLoader."""
     from musigma.data.patches import build_bank, load_images
+    from musigma.inference.device import pick_device
     from musigma.training.bench import bench_training
-    from musigma.training.loop import pick_device, training_data
+    from musigma.training.loop import training_data
     from musigma.training.recipe import load_recipe
 
     chosen, where = load_recipe(recipe), pick_device(device)

@@ -4,14 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from musigma.data.catalog import Dataset, data_hash
 from musigma.data.io import read_image
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.records import Record, provenance
 from musigma.inference.calibration import Calibration
-from musigma.inference.predictor import DEFAULT_MEMORY, predict
+from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
 from musigma.metrics.uncertainty import UncertaintyMetrics
 from musigma.models import Model, Network, entry, num_params
 from musigma.types import ConfigError, DataError
@@ -107,9 +106,3 @@ def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options
         provenance=provenance(device),
         seed=model.metadata.get("training", {}).get("seed"),
     )
-
-
-def with_noise_map(image: Tensor, noise_std: float) -> Tensor:
-    """Append a channel that holds the noise level, on the scale of the image."""
-    level = torch.full_like(image[:, :1], noise_std / 255)
-    return torch.cat([image, level], dim=1)

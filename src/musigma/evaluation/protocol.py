@@ -56,10 +56,9 @@ class Protocol:
         if self.measured_on == "y":
             shown, target = (rgb_to_y(match_channels(image, 3)) for image in (shown, target))
         suffix = "_y" if self.measured_on == "y" else ""
-        how = {"data_range": 1.0, "shave": self.shave}
         return {
-            f"psnr{suffix}": float(psnr(shown, target, **how)),
-            f"ssim{suffix}": float(ssim(shown, target, **how)),
+            f"psnr{suffix}": float(psnr(shown, target, data_range=1.0, shave=self.shave)),
+            f"ssim{suffix}": float(ssim(shown, target, data_range=1.0, shave=self.shave)),
         }
 
 

@@ -57,6 +57,12 @@ def predict(
     return canvas.prediction(grey=grey)
 
 
+def with_noise_map(image: Tensor, noise_std: float) -> Tensor:
+    """Append a channel that holds the noise level, on the scale of the image."""
+    level = torch.full_like(image[:, :1], noise_std / 255)
+    return torch.cat([image, level], dim=1)
+
+
 class _Canvas:
     """The result as it grows."""
 

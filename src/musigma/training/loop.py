@@ -18,6 +18,7 @@ from musigma.data.patches import Bank, build_bank, load_images
 from musigma.evaluation.evaluate import evaluate
 from musigma.evaluation.protocol import Protocol, denoising, super_resolution
 from musigma.evaluation.records import provenance
+from musigma.inference.device import pick_device
 from musigma.losses import Objective
 from musigma.models import Network, create, entry, load, save, warm_start, with_sigma
 from musigma.training.checkpoint import load_newest, save_checkpoint
@@ -167,7 +168,7 @@ def build_network(recipe: Recipe) -> Network:
         torch.manual_seed(recipe.seed)
         network = create(recipe.network, scale=recipe.scale, **recipe.settings)
         if recipe.sigma:
-            network = with_sigma(network)
+            network = with_sigma(network, width=recipe.sigma_width)
     if recipe.start_from:
         left = warm_start(network, load(recipe.start_from).network)
         log.info("started from %s; new: %s", recipe.start_from, ", ".join(left) or "nothing")
@@ -193,15 +194,6 @@ def load_bank(recipe: Recipe, device: torch.device, journal: Journal | None = No
     if device.type == "cuda" and 1.5 * total > 0.5 * torch.cuda.mem_get_info(device)[0]:
         place = torch.device("cpu")
     return build_bank(images, scale=recipe.scale, patch=recipe.patch, device=place)
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device of a name; ``auto`` is this process's GPU, or else the CPU."""
-    if name != "auto":
-        return torch.device(name)
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ class Recipe:
         settings: Settings of the network that differ from its own.
         scale: Zoom factor; 1 for denoising.
         sigma: Whether to attach the sigma branch; an objective with a sigma term needs it.
+        sigma_width: Channels of the branch.
         objective: What to minimise, such as ``expected_l1 + 0.01 * sigma_l1``.
         teacher: Weights file of a frozen teacher, for objectives that have one.
         start_from: Weights file or name to start from, such as x2 for x3 and x4.
@@ -36,6 +37,7 @@ class Recipe:
         steps: Budget in updates; or else ``seconds``.
         seconds: Budget in seconds from the first step on.
         learning_rate: At its highest.
+        optimiser: ``adam``, or ``muon`` for the convolutions and Adam for the rest.
         schedule: How it goes down.
         halve_every: With ``halving``, after how many steps.
         warmup: Share of the budget over which it rises from nought.
@@ -58,8 +60,10 @@ class Recipe:
     patch: int
     learning_rate: float
     objective: str
+    optimiser: Literal["adam", "muon"] = "adam"
     settings: Mapping[str, Any] = field(default_factory=dict)
     sigma: bool = False
+    sigma_width: int = 160
     teacher: str = ""
     start_from: str = ""
     validation: str = ""

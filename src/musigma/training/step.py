@@ -12,6 +12,7 @@ from musigma.data.patches import Bank
 from musigma.losses import Objective
 from musigma.models import Network, entry
 from musigma.training.feed import HostFeed
+from musigma.training.optimiser import Optimiser
 from musigma.training.recipe import Recipe
 from musigma.types import Prediction
 
@@ -52,7 +53,9 @@ class Step:
         self.recipe, self.bank, self.device = recipe, bank, device
         share = recipe.batch // world
         self._choice = {"batch": share, "seed": recipe.seed, "first": rank * share}
-        self._feed = None if bank.device == device else HostFeed(bank, device, **self._choice)
+        self._feed = (
+            None if bank.device.type == device.type else HostFeed(bank, device, **self._choice)
+        )
         self.world = world
         self.noise_map = entry(recipe.network).noise_map
         self.network = network.to(device)
@@ -66,7 +69,7 @@ class Step:
         self.number = torch.zeros((), dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.learning_rate = torch.zeros((), device=device)
-        self.optimiser = self._make_optimiser()
+        self.optimiser = Optimiser(recipe, self.weights, self.learning_rate)
         self._loss: Callable[[], Tensor] = self._loss_of_patches
         self._graph: torch.cuda.CUDAGraph | None = None
 
@@ -131,7 +134,7 @@ class Step:
             "number": self.number,
             "weights": self.network.state_dict(),
             "averages": self.averages,
-            "optimiser": [self.optimiser.state[weight] for weight in self.weights],
+            "optimiser": self.optimiser.state(),
             "random": self._random_state(),
         }
 
@@ -142,9 +145,7 @@ class Step:
             self.number.copy_(state["number"])
             self.network.load_state_dict(state["weights"])
             torch._foreach_copy_(self.averages, [a.to(self.device) for a in state["averages"]])
-            for weight, theirs in zip(self.weights, state["optimiser"], strict=True):
-                for name, value in self.optimiser.state[weight].items():
-                    value.copy_(theirs[name])
+            self.optimiser.load_state(state["optimiser"])
             self._refresh_worker()
         self.loss_sum.zero_()
         if self.device.type == "cuda":
@@ -156,25 +157,6 @@ class Step:
         if self.device.type == "cuda":
             return torch.cuda.get_rng_state(self.device)
         return torch.get_rng_state()
-
-    def _make_optimiser(self) -> torch.optim.Adam:
-        recipe = self.recipe
-        optimiser = torch.optim.Adam(
-            self.weights,
-            lr=self.learning_rate,
-            betas=recipe.betas,
-            eps=recipe.epsilon,
-            fused=True,
-            capturable=self.device.type == "cuda",
-        )
-        # Adam makes its averages at the first step. They must exist before a graph is captured and
-        # before a checkpoint is loaded, so a step of length nought makes them here.
-        for weight in self.weights:
-            weight.grad = torch.zeros_like(weight)
-        optimiser.step()
-        for weight in self.weights:
-            optimiser.state[weight]["step"].zero_()
-        return optimiser
 
     def _update(self) -> None:
         loss = self._loss()

@@ -1,0 +1,114 @@
+"""``musigma upscale``: enlarge picture files."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from musigma.cli.common import parse_size, print_error, print_json, progress_bar, screen
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+    from musigma.inference.files import Options
+    from musigma.models import Model
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    epilog = "Example: `musigma upscale photo.jpg scans/ -o large --scale 2 --sigma`"
+    app.command(epilog=epilog)(upscale)
+
+
+def upscale(
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files or folders.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")],
+    scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = None,
+    model: Annotated[str, typer.Option(help="A name, or a weights file.")] = "edsr-baseline",
+    sigma: Annotated[bool, typer.Option(help="Write the error map of each picture too.")] = False,
+    npz: Annotated[bool, typer.Option(help="Write mean and error map as NPZ too.")] = False,
+    tile: Annotated[
+        str, typer.Option(help="Largest side of a tile in pixels; auto: as --memory allows.")
+    ] = "auto",
+    memory: Annotated[str, typer.Option(help="What a tile may need.")] = "2GiB",
+    recursive: Annotated[bool, typer.Option(help="Look into the folders below, too.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    json: Annotated[bool, typer.Option(help="Print the results as JSON.")] = False,
+) -> None:
+    """Enlarge pictures; each is written back in its own format, bit depth and profile."""
+    from musigma.inference.device import pick_device
+    from musigma.inference.files import Options
+    from musigma.models import load
+    from musigma.types import ConfigError
+
+    options = Options(
+        folder=output,
+        sigma=sigma,
+        npz=npz,
+        tile=parse_tile(tile),
+        memory=parse_size(memory),
+    )
+    loaded = load(model, scale=scale)
+    if loaded.scale == 1:
+        raise ConfigError(f"{model} does not enlarge; 'musigma denoise' uses it")
+    if (sigma or npz) and not loaded.has_sigma:
+        raise ConfigError(f"{model} has no sigma branch; leave --sigma out or choose another model")
+    loaded.network.to(pick_device(device))
+    restore_all(loaded, inputs, options, recursive=recursive, json=json)
+
+
+def restore_all(
+    model: "Model", inputs: list[str], options: "Options", *, recursive: bool, json: bool
+) -> None:
+    """Restore every input; what fails is reported, the rest is done, the exit code tells."""
+    from musigma.data.files import list_images
+    from musigma.inference.files import restore_file
+    from musigma.types import MusigmaError
+
+    done: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
+    sources = []
+    for item in inputs:
+        try:
+            sources += [s for s in list_images([item], recursive=recursive) if s not in sources]
+        except MusigmaError as error:
+            failed.append({"source": item, "error": str(error)})
+            print_error(str(error))
+    with progress_bar(quiet=json) as bar:
+        files = bar.add_task("pictures", total=len(sources))
+        for source in sources:
+            tiles = bar.add_task(source.path.name, total=None)
+            try:
+                result = restore_file(model, source, options, progress=_shown(bar, tiles))
+                done.append({key: _plain(value) for key, value in vars(result).items()})
+            except MusigmaError as error:
+                failed.append({"source": str(source.path), "error": str(error)})
+                print_error(str(error))
+            bar.remove_task(tiles)
+            bar.advance(files)
+    if json:
+        print_json({"done": done, "failed": failed})
+    else:
+        screen.print(f"{len(done)} written to {options.folder}, {len(failed)} failed")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _shown(bar: "Progress", task: "TaskID") -> Callable[[int, int], None]:
+    return lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def parse_tile(text: str) -> int | None:
+    """Read ``auto`` or a number of pixels."""
+    from musigma.types import ConfigError
+
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) == 0:
+        raise ConfigError(f"expected --tile auto or a number of pixels, got {text!r}")
+    return int(text)
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
