@@ -1,0 +1,68 @@
+"""Image super-resolution and denoising in which every pixel carries its error bar.
+
+    >>> import musigma
+    >>> model = musigma.load("bicubic", scale=2)
+    >>> import torch
+    >>> mean, sigma = musigma.predict(model.network, torch.rand(1, 3, 8, 8))
+    >>> mean.shape
+    torch.Size([1, 3, 16, 16])
+
+Names are imported when they are first used, so that ``import musigma`` is quick.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from musigma._version import __version__
+
+if TYPE_CHECKING:
+    from musigma.data.io import read_image, write_image
+    from musigma.evaluation import evaluate
+    from musigma.inference.calibration import Calibration
+    from musigma.inference.predictor import predict
+    from musigma.losses import Objective
+    from musigma.models import create, load, mean_only, save, with_sigma
+    from musigma.types import MusigmaError, Prediction
+
+_HOMES = {
+    "Calibration": "musigma.inference.calibration",
+    "MusigmaError": "musigma.types",
+    "Objective": "musigma.losses",
+    "Prediction": "musigma.types",
+    "create": "musigma.models",
+    "evaluate": "musigma.evaluation",
+    "load": "musigma.models",
+    "mean_only": "musigma.models",
+    "predict": "musigma.inference.predictor",
+    "read_image": "musigma.data.io",
+    "save": "musigma.models",
+    "with_sigma": "musigma.models",
+    "write_image": "musigma.data.io",
+}
+
+__all__ = [
+    "Calibration",
+    "MusigmaError",
+    "Objective",
+    "Prediction",
+    "__version__",
+    "create",
+    "evaluate",
+    "load",
+    "mean_only",
+    "predict",
+    "read_image",
+    "save",
+    "with_sigma",
+    "write_image",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'musigma' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

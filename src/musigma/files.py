@@ -1,9 +1,9 @@
 """Writing files so that neither a crash nor a full disk leaves half of one behind."""
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,21 +12,20 @@ from typing import BinaryIO
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     """Open a file that appears under its name only when it is whole.
 
-    The bytes go to a temporary neighbour, which replaces `path` at the end of the block and is
-    removed if the block fails. Folders on the way are made.
+    The bytes go to a temporary file in the same folder, which is made if need be; at the end of the
+    block it replaces `path`, and on any failure it is removed and what was there before stays.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=f".{path.name[-40:]}")
-    temporary = Path(name)
+    part = path.with_name(f".musigma-{secrets.token_hex(8)}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes private files
-        temporary.replace(path)
+        part.replace(path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # it may never have been made
+            part.unlink()
         raise
 
 
@@ -34,9 +33,3 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write a whole file, or leave what was there."""
     with atomic_writer(path) as file:
         file.write(data)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

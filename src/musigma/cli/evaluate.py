@@ -26,7 +26,9 @@ def evaluate(
     noise_std: Annotated[
         float | None, typer.Option(help="Noise level in 8-bit units, for denoisers.")
     ] = None,
-    coverage: Annotated[float, typer.Option(help="Of the intervals that are measured.")] = 0.9,
+    coverage: Annotated[
+        float | None, typer.Option(help="Of the intervals; that of the calibration, or 0.9.")
+    ] = None,
     tile: Annotated[int | None, typer.Option(help="Largest side of a tile.")] = None,
     memory: Annotated[str, typer.Option(help="What a tile may need.")] = "2GiB",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
@@ -40,7 +42,7 @@ def evaluate(
     from musigma.models import load
 
     loaded = load(model, scale=scale)
-    protocol = _protocol(loaded, noise_std)
+    protocol = protocol_for(loaded, noise_std)
     dataset = find_dataset(data)
     loaded.network.to(pick_device(device))
     with progress_bar(quiet=json) as bar:
@@ -64,7 +66,8 @@ def evaluate(
         _show(found)
 
 
-def _protocol(model: "Model", noise_std: float | None) -> "Protocol":
+def protocol_for(model: "Model", noise_std: float | None) -> "Protocol":
+    """Return the protocol that fits what a model does."""
     from musigma.evaluation import denoising, super_resolution
     from musigma.types import ConfigError
 

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from musigma.cli import bench, evaluate, models, train, upscale
+from musigma.cli import bench, calibrate, demo, evaluate, models, train, upscale
 from musigma.cli.common import print_error
 from musigma.types import MusigmaError
 
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (upscale, evaluate, models, train, bench):
+for command in (demo, upscale, evaluate, calibrate, models, train, bench):
     command.add_to(app)
 
 

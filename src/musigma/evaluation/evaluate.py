@@ -10,6 +10,7 @@ from musigma.data.io import read_image
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.records import Record, provenance
 from musigma.inference.calibration import Calibration
+from musigma.inference.files import calibration_of
 from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
 from musigma.metrics.uncertainty import UncertaintyMetrics
 from musigma.models import Model, Network, entry, num_params
@@ -33,7 +34,7 @@ def evaluate(
     *,
     noise_map: bool = False,
     calibration: Calibration | None = None,
-    coverage: float = 0.9,
+    coverage: float | None = None,
     tile: int | None = None,
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
@@ -46,7 +47,7 @@ def evaluate(
         protocol: How inputs are made and results measured.
         noise_map: Whether the network takes the noise level as a further channel.
         calibration: Turns sigma into intervals; by default sigma is taken as it is.
-        coverage: Of the intervals that are measured.
+        coverage: Of the intervals that are measured; by default the calibration's, or 0.9.
         tile: Largest side of a tile.
         memory: Bytes that a tile may need.
         progress: Called before each image with number, count and name.
@@ -62,7 +63,8 @@ def evaluate(
         images[item.name] = protocol.fidelity(prediction.mean, target)
         if prediction.sigma is not None:
             if uncertainty is None:
-                uncertainty = UncertaintyMetrics(calibration=calibration, coverage=coverage)
+                share = coverage or (calibration.coverage if calibration else 0.9)
+                uncertainty = UncertaintyMetrics(calibration=calibration, coverage=share)
             uncertainty.update(prediction.mean, target, prediction.sigma)
     if not images:
         raise DataError(f"{dataset.name} holds no images to evaluate on")
@@ -83,6 +85,7 @@ def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options
         dataset,
         protocol,
         noise_map=facts.noise_map,
+        calibration=calibration_of(model),
         **options,  # type: ignore[arg-type]
     )
     device = next((p.device for p in model.network.parameters()), torch.device("cpu"))

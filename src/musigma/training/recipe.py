@@ -157,8 +157,7 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
 
 def shipped_recipes() -> dict[str, Path]:
     """Return the recipes that ship, by name."""
-    package = Path(__file__).parents[1] / "recipes"
-    folder = package if package.is_dir() else Path(__file__).parents[3] / "recipes"
+    folder = Path(__file__).parents[1] / "recipes"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
 

@@ -1,0 +1,42 @@
+# Two commands for everyone: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# The data of the tests that need some; they are skipped where it is absent.
+ifndef MUSIGMA_DATA
+ifneq ($(wildcard ../shared/data),)
+export MUSIGMA_DATA := $(abspath ../shared/data)
+export MUSIGMA_CHECKPOINTS := $(abspath ../shared/checkpoints)
+endif
+endif
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test lint format clean
+
+demo: $(VENV)/.core
+	$(BIN)/musigma demo -o out/demo
+
+test: lint
+	$(BIN)/python -m pytest -q -n auto
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/.core: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	$(PIP) -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) out runs build dist .pytest_cache .mypy_cache .ruff_cache
+	find src tests examples benchmarks -name __pycache__ -type d -exec rm -rf {} +

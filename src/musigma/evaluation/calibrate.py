@@ -1,0 +1,67 @@
+"""Fit a calibration to a model on held-out images, by the protocol it is measured by."""
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from musigma.data.catalog import Dataset
+from musigma.data.io import read_image
+from musigma.evaluation.protocol import Protocol
+from musigma.inference.calibration import (
+    Calibration,
+    HeldOut,
+    fit_average,
+    fit_conformal,
+    fit_isotonic,
+    fit_risk_control,
+    fit_scale,
+)
+from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
+from musigma.models import Model, entry
+from musigma.types import ConfigError, nearest
+
+Method = Literal["average", "scale", "isotonic", "conformal", "risk_control"]
+
+
+def calibrate(
+    model: Model,
+    dataset: Dataset,
+    protocol: Protocol,
+    *,
+    method: str,
+    coverage: float,
+    confidence: float,
+    memory: int = DEFAULT_MEMORY,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Calibration:
+    """Run a model over held-out images and fit the asked kind of calibration.
+
+    Args:
+        model: With a sigma branch.
+        dataset: Images that the model was not trained on and will not be measured on.
+        protocol: How inputs are made.
+        method: ``average``, ``scale``, ``isotonic``, ``conformal`` or ``risk_control``.
+        coverage: Share of the values that intervals should hold.
+        confidence: Of the two methods that promise something.
+        memory: Bytes that a tile may need.
+        progress: Called before each image with number, count and name.
+    """
+    if not model.has_sigma:
+        raise ConfigError(f"{model.name} has no sigma branch; there is nothing to calibrate")
+    if method not in get_args(Method):
+        raise ConfigError(f"no calibration {method!r}; {nearest(method, get_args(Method))}")
+    held_out = HeldOut()
+    for number, item in enumerate(dataset.items):
+        if progress:
+            progress(number, len(dataset.items), item.name)
+        low, target = protocol.pair(read_image(item.target)[0], item.name)
+        if entry(model.name).noise_map:
+            low = with_noise_map(low, protocol.noise_std)
+        mean, sigma = predict(model.network, low, memory=memory)
+        assert sigma is not None
+        held_out.update(mean, target, sigma)
+    if method == "conformal":
+        return fit_conformal(held_out, coverage=coverage, confidence=confidence)
+    if method == "risk_control":
+        return fit_risk_control(held_out, coverage=coverage, confidence=confidence)
+    fits = {"average": fit_average, "scale": fit_scale, "isotonic": fit_isotonic}
+    return fits[method](held_out, coverage=coverage)
