@@ -11,7 +11,7 @@ endif
 endif
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format tables clean
 
 demo: $(VENV)/.core
 	$(BIN)/musigma demo -o out/demo
@@ -27,6 +27,9 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+tables: $(VENV)/.core
+	$(BIN)/python -m musigma.evaluation.tables README.md benchmarks/results
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def bench_train(
-    recipe: Annotated[str, typer.Option(help="Whose network, batch and patch to time.")] = "fast",
+    recipe: Annotated[str, typer.Option(help="Whose network, batch and patch to time.")] = "paper",
     steps: Annotated[int, typer.Option(help="Steps to time after the warm-up.")] = 200,
     large_batch: Annotated[int, typer.Option(help="Second batch size.")] = 256,
     workers: Annotated[int, typer.Option(help="Processes of the DataLoader.")] = 16,

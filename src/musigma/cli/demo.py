@@ -35,7 +35,7 @@ def demo(
 
     model, bicubic = load("edsr-baseline", scale=scale), load("bicubic", scale=scale)
     protocol = super_resolution(scale)
-    low, target = protocol.pair(_photo(), "photo")
+    low, target = protocol.pair(photo(), "photo")
     with progress_bar(quiet=json) as bar:
         task = bar.add_task(f"enlarging x{scale} with {model.name}", total=None)
         prediction = predict(
@@ -82,7 +82,7 @@ def demo(
     screen.print(f"{calibration.coverage:.0%} were asked for. Open {output / 'index.html'}")
 
 
-def _photo() -> "Tensor":
+def photo() -> "Tensor":
     """Return the public-domain portrait that matplotlib carries."""
     from matplotlib import cbook
 

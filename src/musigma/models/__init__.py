@@ -3,7 +3,25 @@
 The order of the imports below is the order in which `musigma models` lists the families.
 """
 
-from musigma.models import bicubic, edsr, espcn, fsrcnn, idn, imdn, srcnn, srresnet, vdsr
+from musigma.models import (  # noqa: F401 - importing a family puts it on the list
+    bicubic,
+    carn,
+    edsr,
+    espcn,
+    fsrcnn,
+    han,
+    idn,
+    imdn,
+    nlsn,
+    oisr,
+    rcan,
+    realsr,
+    san,
+    srcnn,
+    srresnet,
+    swinir,
+    vdsr,
+)
 from musigma.models.cards import ModelCard, card, macs, num_params
 from musigma.models.network import Identity, Network
 from musigma.models.registry import Entry, create, entries, entry
@@ -18,10 +36,8 @@ __all__ = [
     "Network",
     "SigmaBranch",
     "WithSigma",
-    "bicubic",
     "card",
     "create",
-    "edsr",
     "entries",
     "entry",
     "load",

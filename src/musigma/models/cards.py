@@ -56,11 +56,17 @@ def macs(network: Network, *, height: int, width: int) -> int:
 
     The network should lie on the meta device, where counting costs nothing.
     """
+    return sum(_macs_by_part(network, height, width).values())
+
+
+def _macs_by_part(network: Network, height: int, width: int) -> dict[str, int]:
     device = next((p.device for p in network.parameters()), torch.device("meta"))
     low = torch.zeros(1, network.in_channels, height, width, device=device)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         network(low)
-    return counter.get_total_flops() // 2
+    parts = counter.get_flop_counts()
+    branch = sum(parts.get(f"{type(network).__name__}.branch", {}).values()) // 2
+    return {"base": counter.get_total_flops() // 2 - branch, "branch": branch}
 
 
 def card(name: str, *, scale: int) -> ModelCard:
@@ -76,16 +82,15 @@ def card(name: str, *, scale: int) -> ModelCard:
         network = with_sigma(create(name, scale=scale))
     height, width = (side // scale for side in HR_SIZE)
     base = mean_only(network)
-    base_macs = macs(base, height=height, width=width)
-    all_macs = macs(network, height=height, width=width)
+    counted = _macs_by_part(network, height, width)
     return ModelCard(
         name=name,
         task=facts.task,
         scale=scale,
         params=num_params(base),
-        macs_g=base_macs / 1e9,
+        macs_g=counted["base"] / 1e9,
         sigma_params=num_params(network.branch),
-        sigma_macs_g=(all_macs - base_macs) / 1e9,
+        sigma_macs_g=counted["branch"] / 1e9,
         radius=base.radius,
         size_multiple=base.size_multiple,
         tiling="feathered" if base.radius is None else "exact",

@@ -103,7 +103,7 @@ def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
     """Tell from its keys whether a state dict is an EDSR; released ones work in 0..255."""
     state = adapt(state)
     distinctive = {"head.0.weight", "body.0.body.0.weight", "tail.0.0.weight", "tail.1.weight"}
-    if not distinctive <= state.keys() or any("conv_du" in key for key in state):
+    if not distinctive <= state.keys() or any("conv_du" in k or "conv4" in k for k in state):
         return None
     width = state["head.0.weight"].shape[0]
     num_blocks = sum(key.endswith(".body.0.weight") for key in state)

@@ -1,0 +1,108 @@
+"""Tables made from records: what README and docs print is generated, never typed.
+
+``python -m musigma.evaluation.tables README.md benchmarks/results`` brings a file up to date.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from musigma.evaluation.records import Record, load_record
+from musigma.types import DataError
+
+SETS = ("Set5", "Set14", "B100", "Urban100")
+Rows = list[list[str]]
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Read every record below a folder, sorted by path."""
+    return [load_record(path) for path in sorted(folder.rglob("*.json"))]
+
+
+def markdown(headings: Sequence[str], rows: Rows) -> str:
+    """Format a table; the first column is text, the others are numbers.
+
+    Example:
+        >>> print(markdown(["set", "PSNR"], [["Set5", "37.99"]]))
+        | set | PSNR |
+        | --- | ---: |
+        | Set5 | 37.99 |
+    """
+    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def fidelity_table(records: Iterable[Record]) -> str:
+    """PSNR and SSIM on Y of each model on each set."""
+    return _by_set(records, lambda r: f"{r['psnr_y']:.2f} / {r['ssim_y']:.4f}", needs="psnr_y")
+
+
+def uncertainty_table(records: Iterable[Record]) -> str:
+    """Calibrated PLL, sigma-residual PSNR and coverage of each model on each set."""
+
+    def cell(result: dict[str, float]) -> str:
+        pll, sigma_psnr, inside = (
+            result[key] for key in ("pll_calibrated", "sigma_psnr", "coverage")
+        )
+        return f"{pll:.2f} / {sigma_psnr:.2f} / {inside:.1%}"
+
+    return _by_set(records, cell, needs="pll_calibrated")
+
+
+def speed_table(records: Iterable[Record]) -> str:
+    """Milliseconds of a training step, ours beside the plain loops."""
+    newest = [record for record in records if record.protocol["name"] == "train-step"]
+    if not newest:
+        return ""
+    record = max(newest, key=lambda one: one.provenance["date"])
+    rows = [
+        [name, f"{t['median_ms']:.2f}", f"{t['patches_per_second']:.0f}", f"{t['tflops']:.0f}"]
+        for name, t in record.result["timings"].items()
+    ]
+    headings = [f"step on one {record.provenance['device']}", "ms", "patches/s", "TFLOP/s"]
+    return markdown(headings, rows)
+
+
+TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
+    "fidelity": fidelity_table,
+    "uncertainty": uncertainty_table,
+    "training speed": speed_table,
+}
+
+
+def fill(text: str, records: list[Record]) -> str:
+    """Replace what stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` by the table."""
+
+    def table(match: re.Match[str]) -> str:
+        name = match[1].strip()
+        if name not in TABLES:
+            raise DataError(f"there is no table {name!r}; known: {', '.join(TABLES)}")
+        return f"<!-- table: {name} -->\n{TABLES[name](records)}\n<!-- end -->"
+
+    return re.sub(r"<!-- table: (.*?) -->\n.*?<!-- end -->", table, text, flags=re.DOTALL)
+
+
+def _by_set(
+    records: Iterable[Record], cell: Callable[[dict[str, float]], str], *, needs: str
+) -> str:
+    cells: dict[tuple[int, str], dict[str, str]] = {}
+    for record in records:
+        if record.kind == "evaluation" and needs in record.result:
+            key = (record.model["scale"], record.model["name"])
+            cells.setdefault(key, {})[record.data["name"]] = cell(record.result)
+    rows = [
+        [f"{name} x{scale}", *(found.get(one, "") for one in SETS)]
+        for (scale, name), found in sorted(cells.items())
+    ]
+    return markdown(["model", *SETS], rows)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Bring a file's tables up to date with a folder of records."""
+    path, folder = (Path(argument) for argument in arguments)
+    path.write_text(fill(path.read_text(), read_records(folder)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,186 @@
+"""Checks that every registered network must pass; `tests/models/test_all_networks.py` runs them."""
+
+import io
+import itertools
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from musigma.models import Network, create, entries, mean_only, with_sigma
+
+# Large networks are tested with fewer of the same blocks; all others as they are.
+REDUCED = {
+    "dps": {"num_blocks": 1},
+    "edsr": {"num_blocks": 1, "width": 16},
+    "edsr-baseline": {"num_blocks": 1},
+    "han": {"num_groups": 1, "num_blocks": 1},
+    "idn": {"num_blocks": 1},
+    "imdn": {"num_blocks": 1},
+    "kpn": {"num_blocks": 1, "kernel_size": 3},
+    "lp-kpn": {"num_blocks": 1, "kernel_size": 3},
+    "nlsn": {"num_blocks": 1, "width": 32},
+    "oisr-lf-s": {"num_blocks": 1},
+    "oisr-rk2-s": {"num_blocks": 1},
+    "rcan": {"num_groups": 1, "num_blocks": 1},
+    "rcan-realsr": {"num_groups": 1, "num_blocks": 1},
+    "san": {"num_groups": 1, "num_blocks": 1},
+    "srresnet": {"num_blocks": 1},
+    "srresnet-realsr": {"num_blocks": 1},
+    "swinir-light": {"num_groups": 1, "num_blocks": 2},
+    "vdsr": {"num_layers": 3},
+    "vdsr-y": {"num_layers": 3},
+}
+CASES = [(entry.name, scale) for entry in entries() for scale in entry.scales]
+NAMES = [(entry.name, entry.scales[0]) for entry in entries()]
+
+
+def build(name: str, scale: int, *, sigma: bool = False, seed: int = 0) -> Network:
+    """Make the network that stands for a registered name, with random weights, for evaluation."""
+    torch.manual_seed(seed)
+    network = create(name, scale=scale, **REDUCED.get(name, {}))
+    return (with_sigma(network, width=8, depth=1) if sigma else network).eval()
+
+
+def one_of_each_class() -> list[tuple[str, int]]:
+    """Leave out the names that differ from an earlier one in settings alone."""
+    with torch.device("meta"):
+        classes = {type(create(name, scale=scale)): (name, scale) for name, scale in NAMES[::-1]}
+    return list(classes.values())[::-1]
+
+
+def image_for(network: Network, height: int, width: int, *, num_images: int = 1) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.rand(num_images, network.in_channels, height, width, generator=generator)
+
+
+def check_size(network: Network, height: int, width: int) -> None:
+    low = image_for(network, height, width)
+    with torch.inference_mode():
+        prediction = network(low)
+    expected = (1, network.out_channels, height * network.scale, width * network.scale)
+    assert prediction.mean.shape == prediction.sigma.shape == expected
+    assert prediction.mean.isfinite().all()
+    assert ((prediction.sigma > 0) & (prediction.sigma < 1)).all()
+
+
+def check_gradients(name: str, scales: tuple[int, ...]) -> None:
+    """Every parameter learns, at one of the scales and with one of a few random weights.
+
+    Some networks carry the upsamplers of all scales, and small layers may start with dead units.
+    """
+    idle: set[str] | None = None
+    for seed, scale in itertools.product(range(4), scales):
+        found = idle_parameters(build(name, scale, sigma=True, seed=seed))
+        idle = found if idle is None else idle & found
+        if not idle:
+            return
+    raise AssertionError(f"no gradient reaches {sorted(idle or ())}")
+
+
+def idle_parameters(network: Network) -> set[str]:
+    """Name the parameters without a gradient; even a single pixel must give finite ones."""
+    network.train()
+    for height, width in ((1, 1), (13, 11)):
+        network.zero_grad()
+        mean, sigma = network(image_for(network, height, width, num_images=2))
+        torch.cat((mean, sigma)).square().sum().backward()
+        gradients = {name: parameter.grad for name, parameter in network.named_parameters()}
+        infinite = [k for k, g in gradients.items() if g is not None and not g.isfinite().all()]
+        assert not infinite, f"{height}x{width} pixels give no finite gradient for {infinite}"
+    return {name for name, gradient in gradients.items() if gradient is None or not gradient.any()}
+
+
+def check_state_round_trip(network: Network, other: Network) -> None:
+    """Weights saved from one network make another one, built with other weights, the same."""
+    low = image_for(network, 13, 11)
+    buffer = io.BytesIO()
+    torch.save(network.state_dict(), buffer)
+    buffer.seek(0)
+    other.load_state_dict(torch.load(buffer, weights_only=True), strict=True)
+    with torch.inference_mode():
+        for ours, theirs in zip(network(low), other(low), strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def check_sigma_keeps_mean(base: Network) -> None:
+    low = image_for(base, 13, 11)
+    network = with_sigma(base, width=8, depth=1).eval()
+    with torch.inference_mode():
+        alone, beside, after = base(low), network(low), mean_only(network)(low)
+    assert alone.sigma is None
+    assert after.sigma is None
+    assert torch.equal(alone.mean, beside.mean)
+    assert torch.equal(alone.mean, after.mean)
+
+
+def check_compiles(network: Network) -> None:
+    """One graph without breaks; that it holds for other sizes too, the export shows."""
+    torch.compiler.reset()
+    compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
+    low = image_for(network, 13, 11)
+    with torch.no_grad():
+        assert_close(compiled(low), network(low))
+
+
+def check_channels_last(network: Network) -> None:
+    low = image_for(network, 13, 11, num_images=2)
+    with torch.inference_mode():
+        expected = network(low)
+        network.to(memory_format=torch.channels_last)
+        assert_close(network(low.to(memory_format=torch.channels_last)), expected)
+
+
+def check_bfloat16(network: Network) -> None:
+    low = image_for(network, 13, 11)
+    with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
+        mean, sigma = network(low)
+    assert mean.isfinite().all()
+    assert sigma.isfinite().all()
+    assert sigma.dtype == torch.float32
+
+
+def check_radius(network: Network) -> None:
+    """What the network says it sees is what the gradient says, for features, mean and sigma."""
+    network.double()
+    base = mean_only(network)
+    grid = base.scale
+    assert measure_radius(base, lambda low: base(low).mean, grid, 1) == base.radius
+    assert measure_radius(base, base.features, grid, base.feature_scale) == base.feature_radius
+    # The branch's radius adds two that are each rounded up, so that it may be one too many.
+    measured = measure_radius(network, lambda low: network(low).sigma, grid, 1)
+    assert measured <= network.radius <= max(measured + 1, base.radius)
+
+
+def measure_radius(network: Network, output: Callable[[Tensor], Tensor], num: int, den: int) -> int:
+    """Measure how many pixels away an input pixel can be and still change what lies at a pixel.
+
+    Args:
+        network: What tells how far to look and in which steps its grid repeats.
+        output: The function to measure, on a grid of ``num / den`` values per input pixel and axis.
+        num: See above.
+        den: See above.
+    """
+    step = network.size_multiple
+    margin = -(-(network.radius + 2) // step) * step
+    radius = 0
+    for dim, phase in itertools.product((2, 3), range(step)):
+        # A strip is enough: what a network sees, it sees along each axis.
+        size = [2 * step, 2 * step]
+        size[dim - 2] = 2 * margin + step
+        low = image_for(network, *size).double().requires_grad_()
+        pixel = margin + phase
+        first, last = pixel * num // den, (pixel * num + num - 1) // den
+        values = output(low).narrow(dim, first, last - first + 1)
+        weights = torch.randn(values.shape, generator=torch.Generator().manual_seed(1))
+        (gradient,) = torch.autograd.grad((values * weights).sum(), low)
+        seen = gradient.abs().sum(dim=[d for d in range(4) if d != dim]).nonzero()
+        radius = max(radius, int((seen - pixel).abs().max()))
+    return radius
+
+
+def assert_close(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
+    """Equal but for the order of sums, measured by the largest value."""
+    for ours, theirs in zip(actual, expected, strict=True):
+        tolerance = 1e-5 * theirs.abs().max().item()
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance)
