@@ -29,7 +29,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 tables: $(VENV)/.core
-	$(BIN)/python -m musigma.evaluation.tables README.md benchmarks/results
+	$(BIN)/python -m musigma.evaluation.tables benchmarks/results README.md docs/training.md
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import torch
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from musigma.cli.demo import photo
 from musigma.evaluation import super_resolution
@@ -16,6 +14,9 @@ LEVELS = 20
 
 
 def main(path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     model = load("edsr-baseline", scale=2)
     low, target = super_resolution(2).pair(photo(), "photo")
     mean, sigma = predict(model.network, low)

@@ -19,6 +19,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(help="Measure speed as ratios against the plain way, in one run.")
     group.command("train")(bench_train)
+    group.command("forward")(bench_forward)
     app.add_typer(group, name="bench")
 
 
@@ -35,8 +36,8 @@ def bench_train(
     from musigma.data.patches import build_bank, load_images
     from musigma.inference.device import pick_device
     from musigma.training.bench import bench_training
-    from musigma.training.loop import training_data
     from musigma.training.recipe import load_recipe
+    from musigma.training.setup import training_data
 
     chosen, where = load_recipe(recipe), pick_device(device)
     dataset = training_data(chosen)
@@ -66,6 +67,36 @@ def bench_train(
         for name, value in result.items():
             if name != "timings":
                 screen.print(f"{name.replace('_', ' ')}: {value:.2f}")
+
+
+def bench_forward(
+    names: Annotated[list[str] | None, typer.Argument(help="Networks; all if none.")] = None,
+    scale: Annotated[int, typer.Option(help="Zoom factor.")] = 2,
+    height: Annotated[int, typer.Option(help="Of the input.")] = 180,
+    width: Annotated[int, typer.Option(help="Of the input.")] = 320,
+    record: Annotated[Path | None, typer.Option(help="Write the record here.")] = None,
+    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure time and peak memory of one forward pass of each network on the CPU."""
+    import torch
+
+    from musigma.evaluation.records import Record, provenance
+    from musigma.inference.bench import bench_forward as measure
+    from musigma.models import entries
+
+    chosen = names or [entry.name for entry in entries() if scale in entry.scales]
+    result = measure(chosen, scale=scale, height=height, width=width, report=screen.print)
+    if record:
+        Record(
+            kind="benchmark",
+            model={"name": "all", "scale": scale, "params": 0, "digest": ""},
+            protocol={"name": "forward", "height": height, "width": width, "precision": "float32"},
+            data={"name": "uniform noise, seed 0", "hash": ""},
+            result=result,
+            provenance=provenance(torch.device("cpu")),
+        ).save(record)
+    if json:
+        print_json(result)
 
 
 def _record(

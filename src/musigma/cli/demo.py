@@ -1,7 +1,7 @@
 """``musigma demo``: the main job on a photo that is at hand, in seconds."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -88,5 +88,5 @@ def photo() -> "Tensor":
 
     from musigma.data.io import read_image
 
-    with cbook.get_sample_data("grace_hopper.jpg", asfileobj=True) as file:
-        return read_image(Path(file.name))[0]
+    path: Any = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
+    return read_image(path)[0]

@@ -1,6 +1,6 @@
 """Tables made from records: what README and docs print is generated, never typed.
 
-``python -m musigma.evaluation.tables README.md benchmarks/results`` brings a file up to date.
+``python -m musigma.evaluation.tables benchmarks/results FILE...`` brings files up to date.
 """
 
 import re
@@ -64,10 +64,26 @@ def speed_table(records: Iterable[Record]) -> str:
     return markdown(headings, rows)
 
 
+def runs_table(records: Iterable[Record]) -> str:
+    """Validation PSNR of every training run, the best first within a scale."""
+    found = []
+    for record in records:
+        if record.kind == "training":
+            recipe, result = record.model["recipe"], record.result
+            scale, score = record.model["scale"], result["validation"]["psnr_y"]
+            cells = [recipe["objective"], recipe["optimiser"], str(recipe["batch"])]
+            cells += [f"{recipe['learning_rate']:g}", f"{result['seconds']:.0f}"]
+            cells += [str(result["steps"]), f"{score:.2f}"]
+            found.append((scale, -score, [f"{record.model['name']} x{scale}", *cells]))
+    headings = ["network", "objective", "optimiser", "batch", "rate", "seconds", "steps", "dB"]
+    return markdown(headings, [row for _, _, row in sorted(found)])
+
+
 TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "fidelity": fidelity_table,
     "uncertainty": uncertainty_table,
     "training speed": speed_table,
+    "training runs": runs_table,
 }
 
 
@@ -99,9 +115,11 @@ def _by_set(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Bring a file's tables up to date with a folder of records."""
-    path, folder = (Path(argument) for argument in arguments)
-    path.write_text(fill(path.read_text(), read_records(folder)))
+    """Bring the tables of files up to date with a folder of records."""
+    folder, *files = (Path(argument) for argument in arguments)
+    records = read_records(folder)
+    for path in files:
+        path.write_text(fill(path.read_text(), records))
 
 
 if __name__ == "__main__":
