@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
 ALLOWED["training"] = {*ALLOWED["evaluation"], "losses", "evaluation"}
 ALLOWED["paper"] = {*ALLOWED["training"], "training"}
 ALLOWED["cli"] = {*ALLOWED["paper"], "paper"}
-ALLOWED["app"] = ALLOWED["paper"] | {"paper"}
+ALLOWED["app"] = ALLOWED["cli"]
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = ALLOWED["paper"]  # hands out their names when they are first used
 

@@ -1,9 +1,13 @@
 import math
+import os
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from musigma.functional.noise import add_noise, image_generator
+from musigma.functional.noise import add_noise, estimate_noise_std, image_generator
 from musigma.types import ImageError
 
 
@@ -64,3 +68,47 @@ def test_noise_is_the_same_on_a_gpu():
     here = add_noise(image, noise_std=25, generator=image_generator("a", 0))
     there = add_noise(image.cuda(), noise_std=25, generator=image_generator("a", 0))
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-6)
+
+
+def texture(height, width):
+    """A code-made picture with smooth shading, edges and fine stripes, in colour."""
+    y, x = torch.meshgrid(torch.arange(height) / 64, torch.arange(width) / 64, indexing="ij")
+    shading = 0.5 + 0.3 * torch.sin(2 * x + 3 * y)
+    edges = 0.1 * torch.sign(torch.sin(5 * x)) * torch.sign(torch.sin(4 * y))
+    stripes = 0.05 * torch.sin(60 * x + 25 * y)
+    return torch.stack([shading + edges, shading - edges + stripes, 1 - shading])[None]
+
+
+@pytest.mark.parametrize("num_channels", [1, 3])
+@pytest.mark.parametrize("level", [1, 5, 15, 50])
+def test_level_is_estimated_within_a_tenth(num_channels, level):
+    image = texture(171, 153)[:, :num_channels]
+    noisy = add_noise(image, noise_std=level, generator=image_generator("texture", 0))
+    assert estimate_noise_std(noisy) == pytest.approx(level, rel=0.1)
+
+
+def test_a_picture_without_noise_has_none():
+    assert estimate_noise_std(torch.full((1, 3, 64, 64), 0.3)) == pytest.approx(0, abs=1e-3)
+    assert estimate_noise_std(texture(97, 83)) < 0.5
+
+
+def test_estimate_refuses_what_it_cannot_measure():
+    with pytest.raises(ImageError, match="7 x 64 pixels are too few"):
+        estimate_noise_std(torch.rand(1, 3, 64, 7))
+    with pytest.raises(ImageError, match="5 x 5 pixels are too few"):
+        estimate_noise_std(torch.rand(1, 1, 5, 5))
+    with pytest.raises(ImageError, match=r"one float image \(1, C, H, W\)"):
+        estimate_noise_std(torch.rand(2, 3, 64, 64))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("MUSIGMA_DATA" not in os.environ, reason="MUSIGMA_DATA names no folder")
+@pytest.mark.parametrize("level", [5, 25, 50])
+def test_level_is_estimated_within_a_tenth_on_photos(level):
+    folder = Path(os.environ["MUSIGMA_DATA"]) / "denoising" / "Kodak24"
+    paths = sorted(folder.glob("*.png"))
+    assert len(paths) == 24
+    for path in paths:
+        image = torch.tensor(np.asarray(Image.open(path))).permute(2, 0, 1)[None] / 255
+        noisy = add_noise(image, noise_std=level, generator=image_generator(path.stem, 0))
+        assert estimate_noise_std(noisy) == pytest.approx(level, rel=0.1), path.stem

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
-from musigma.models import card, create
+from musigma.models import Identity, card, create
 from musigma.models.imdn import ContrastAttention, recognise
+from musigma.models.weights import load_file
 
 
 @pytest.mark.parametrize(
@@ -34,9 +35,14 @@ def test_official_names():
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
-def test_recognised_by_its_names(scale):
-    state = create("imdn", scale=scale, num_blocks=2, width=16).state_dict()
-    assert recognise(state) == ("imdn", scale, {"num_blocks": 2, "width": 16})
+def test_foreign_file(scale, tmp_path):
+    ours = create("imdn", scale=scale, num_blocks=2, width=16).eval()
+    torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "imdn.pth")
+    model = load_file(tmp_path / "imdn.pth")
+    assert model.network.identity == Identity("imdn", scale, {"num_blocks": 2, "width": 16})
+    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(model.network(low).mean, ours(low).mean)
 
 
 @pytest.mark.parametrize("other", ["edsr-baseline", "idn", "vdsr", "fsrcnn"])

@@ -4,7 +4,8 @@ import torch
 from musigma.functional.color import rgb_to_ycbcr
 from musigma.functional.resize import bicubic_up
 from musigma.models import card, create
-from musigma.models.vdsr import adapt, recognise
+from musigma.models.vdsr import recognise
+from musigma.models.weights import load_file
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
@@ -42,15 +43,27 @@ def test_names_of_the_luma_form():
     assert shapes["output.weight"] == (1, 64, 3, 3)
 
 
-def test_recognises_both_forms():
-    rgb = dict(create("vdsr", scale=2, num_layers=4, width=8, bias=False).state_dict())
-    rgb["sub_mean.weight"] = torch.zeros(3, 3, 1, 1)
-    name, scale, settings = recognise(rgb)
-    assert (name, scale) == ("vdsr", None)
-    assert settings == {"num_layers": 4, "width": 8, "bias": False, "value_range": 255.0}
-    create(name, scale=3, **settings).load_state_dict(adapt(rgb), strict=True)
-    luma = create("vdsr-y", scale=2, num_layers=4, width=8).state_dict()
-    assert recognise(luma) == ("vdsr-y", None, {"num_layers": 4, "width": 8})
+def test_foreign_file_of_the_rgb_form(tmp_path):
+    # EDSR-PyTorch keeps the mean shift as layers, leaves biases out and works in 0..255.
+    ours = create("vdsr", scale=3, num_layers=4, width=8, bias=False, value_range=255.0).eval()
+    shift = {"sub_mean.weight": torch.zeros(3, 3, 1, 1), "add_mean.bias": torch.zeros(3)}
+    torch.save(
+        {f"module.{k}": v for k, v in {**ours.state_dict(), **shift}.items()}, tmp_path / "a"
+    )
+    check_same(ours, load_file(tmp_path / "a", scale=3), "vdsr")
+
+
+def test_foreign_file_of_the_luma_form(tmp_path):
+    ours = create("vdsr-y", scale=4, num_layers=4, width=8).eval()
+    torch.save({"state_dict": ours.state_dict()}, tmp_path / "a")
+    check_same(ours, load_file(tmp_path / "a", scale=4), "vdsr-y")
+
+
+def check_same(network, model, name):
+    assert model.name == name
+    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(model.network(low).mean, network(low).mean)
 
 
 @pytest.mark.parametrize("other", ["edsr-baseline", "srresnet", "imdn", "srcnn"])

@@ -8,31 +8,36 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
-screen = Console(stderr=True, highlight=False)
-"""For people; results that programs read go to stdout."""
+screen = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
+"""For people; results that programs read go to stdout. Names of files are shown as they are."""
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object on stdout."""
-    sys.stdout.write(json.dumps(value, indent=2) + "\n")
+    """Print one JSON value on stdout."""
+    from musigma.evaluation.records import jsonable
+
+    sys.stdout.write(json.dumps(jsonable(value), indent=2, allow_nan=False) + "\n")
 
 
 def print_error(text: str) -> None:
     """Print one line of what went wrong."""
-    screen.print(f"[bold red]error:[/] {_escape(text)}", soft_wrap=True)
+    line = " ".join(text.splitlines())
+    screen.print(Text.assemble(("error:", "bold red"), f" {line}"))
 
 
 @contextmanager
 def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
     """Show progress and time left on stderr while the block runs."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=screen, disable=quiet, transient=True) as progress:
+    hidden = quiet or not screen.is_terminal
+    with Progress(*columns, console=screen, disable=hidden, transient=True) as progress:
         yield progress
 
 
@@ -48,18 +53,8 @@ def parse_size(text: str) -> int:
     from musigma.types import ConfigError
 
     units = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-    match = re.fullmatch(r"([\d.]+)\s*([kmg]i?)?b?", text.strip().lower())
-    try:
-        assert match is not None
-        size = int(float(match[1]) * units[match[2] or ""])
-    except (AssertionError, ValueError):
-        size = 0
-    if size <= 0:
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([kmg]i?)?b?", text.strip().lower())
+    size = float(match[1]) * units[match[2] or ""] if match else 0.0
+    if not 1 <= size < 2**63:
         raise ConfigError(f"expected a size such as 2GiB or 500MB, got {text!r}")
-    return size
-
-
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+    return int(size)

@@ -56,14 +56,14 @@ def evaluate(
             memory=parse_size(memory),
             progress=lambda done, _, name: bar.update(task, completed=done, description=name),
         )
-    if record:
-        found.save(record)
     if json:
         print_json(
             {"model": model, "data": dataset.name, **found.result, "protocol": found.protocol}
         )
     else:
         _show(found)
+    if record:  # last: should it fail, the numbers have been shown
+        found.save(record)
 
 
 def protocol_for(model: "Model", noise_std: float | None) -> "Protocol":
@@ -74,7 +74,7 @@ def protocol_for(model: "Model", noise_std: float | None) -> "Protocol":
     if model.scale > 1:
         if noise_std is not None:
             raise ConfigError(f"{model.name} enlarges; --noise-std goes with denoisers")
-        return super_resolution(model.scale)
+        return super_resolution(model.scale, luma_only=model.network.luma_only)
     if noise_std is None:
         raise ConfigError(f"{model.name} is a denoiser; give --noise-std, such as 25")
     return denoising(noise_std, channels=model.network.out_channels)

@@ -4,7 +4,7 @@ import sys
 
 import typer
 
-from musigma.cli import bench, calibrate, demo, evaluate, models, train, upscale
+from musigma.cli import bench, calibrate, demo, denoise, evaluate, models, train, upscale
 from musigma.cli.common import print_error
 from musigma.types import MusigmaError
 
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (demo, upscale, evaluate, calibrate, models, train, bench):
+for command in (demo, upscale, denoise, evaluate, calibrate, models, train, bench):
     command.add_to(app)
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     """Run the command line; what the user can put right ends in one line and exit code 2."""
     try:
         app()
-    except MusigmaError as error:
+    except (MusigmaError, OSError) as error:
         print_error(str(error))
         sys.exit(2)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from musigma.cli.common import print_json, screen
+from musigma.cli.common import print_json, progress_bar, screen
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,6 +25,7 @@ def models(
     """List the networks: parameters, MACs for a 1280x720 result, tiling, shipped weights."""
     from musigma.models import card, entries, entry
     from musigma.models.weights import load_file
+    from musigma.types import ConfigError
 
     if load is not None:
         model = load_file(load, scale=scale)
@@ -32,12 +33,14 @@ def models(
         print_json({**found, "metadata": model.metadata, "digest": model.digest})
         return
     chosen = [entry(name)] if name else list(entries())
-    cards = [
-        _facts(card(found.name, scale=each))
-        for found in chosen
-        for each in found.scales
-        if scale in (None, each)
-    ]
+    wanted = [(e.name, each) for e in chosen for each in e.scales if scale in (None, each)]
+    if not wanted:
+        known = ", ".join(str(each) for each in sorted({s for e in chosen for s in e.scales}))
+        raise ConfigError(f"there is no {name or 'network'} for scale {scale}; known: {known}")
+    cards = []
+    with progress_bar(quiet=json) as bar:
+        for each_name, each_scale in bar.track(wanted, description="counting"):
+            cards.append(_facts(card(each_name, scale=each_scale)))
     if json:
         print_json(cards[0] if name and len(cards) == 1 else cards)
     else:
@@ -55,18 +58,24 @@ def _facts(card: Any) -> dict[str, Any]:
 
 
 def _table(cards: list[dict[str, Any]]) -> Table:
-    table = Table(caption="MACs for a 1280x720 result; the sigma branch is counted apart")
-    for heading in ("network", "year", "task"):
-        table.add_column(heading)
+    """A table of 80 columns, so that no name is cut short in a plain terminal or a log."""
+    table = Table(
+        caption="MACs for a 1280x720 result; the sigma branch is counted apart",
+        box=None,
+        padding=(0, 1),
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    for heading in ("network", "year"):
+        table.add_column(heading, no_wrap=True)
     for heading in ("scale", "parameters", "GMACs", "+ sigma", "radius"):
-        table.add_column(heading, justify="right")
-    table.add_column("tiling")
-    table.add_column("weights")
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("tiling", no_wrap=True)
+    table.add_column("weights", no_wrap=True)
     for facts in cards:
         table.add_row(
             facts["name"],
             str(facts["year"]),
-            facts["task"],
             f"x{facts['scale']}",
             f"{facts['params']:,}",
             f"{facts['macs_g']:.1f}",

@@ -1,7 +1,7 @@
 """``musigma train``: run a recipe."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -27,14 +27,22 @@ def train(
 ) -> None:
     """Train a network by a recipe; checkpoints, log, curves and weights go to one folder."""
     from musigma.training.journal import read_log
+    from musigma.training.loop import StoppedError
     from musigma.training.loop import train as run
     from musigma.training.recipe import load_recipe
 
     chosen = load_recipe(recipe, overrides or [])
     folder = output or Path("runs") / Path(recipe).stem
-    weights = run(chosen, folder, resume=resume, device=device)
-    last = read_log(folder)[-1]
+    try:
+        weights = run(chosen, folder, resume=resume, device=device)
+    except StoppedError as stopped:
+        # As after the signal itself: a scheduler must take the run for neither done nor wrong.
+        screen.print(str(stopped), soft_wrap=True)
+        raise typer.Exit(stopped.exit_code) from stopped
     if json:
-        print_json({"weights": str(weights), **last})
+        numbers: dict[str, Any] = {}
+        for line in read_log(folder):
+            numbers |= {key: value for key, value in line.items() if key != "note"}
+        print_json({"weights": str(weights), **numbers})
     else:
         screen.print(f"trained; weights in {weights}, curves in {folder / 'curves.png'}")

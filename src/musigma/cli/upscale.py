@@ -42,6 +42,8 @@ def upscale(
     from musigma.models import load
     from musigma.types import ConfigError
 
+    if output.exists() and not output.is_dir():
+        raise ConfigError(f"{output} is a file; --output names the folder for the results")
     options = Options(
         folder=output,
         sigma=sigma,
@@ -52,8 +54,6 @@ def upscale(
     loaded = load(model, scale=scale)
     if loaded.scale == 1:
         raise ConfigError(f"{model} does not enlarge; 'musigma denoise' uses it")
-    if (sigma or npz) and not loaded.has_sigma:
-        raise ConfigError(f"{model} has no sigma branch; leave --sigma out or choose another model")
     loaded.network.to(pick_device(device))
     restore_all(loaded, inputs, options, recursive=recursive, json=json)
 
@@ -62,29 +62,36 @@ def restore_all(
     model: "Model", inputs: list[str], options: "Options", *, recursive: bool, json: bool
 ) -> None:
     """Restore every input; what fails is reported, the rest is done, the exit code tells."""
-    from musigma.data.files import list_images
-    from musigma.inference.files import restore_file
-    from musigma.types import MusigmaError
+    from musigma.data.files import ImageSource, list_images
+    from musigma.inference.files import find_clashes, restore_file
+    from musigma.types import ImageError
 
     done: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
-    sources = []
+    sources: dict[Path, ImageSource] = {}
+
+    def fail(source: str, error: ImageError) -> None:
+        failed.append({"source": source, "error": str(error)})
+        print_error(str(error))
+
     for item in inputs:
         try:
-            sources += [s for s in list_images([item], recursive=recursive) if s not in sources]
-        except MusigmaError as error:
-            failed.append({"source": item, "error": str(error)})
-            print_error(str(error))
+            for source in list_images([item], recursive=recursive):
+                sources.setdefault(source.path.absolute(), source)
+        except ImageError as error:
+            fail(item, error)
+    clashes = find_clashes(list(sources.values()), options)
     with progress_bar(quiet=json) as bar:
         files = bar.add_task("pictures", total=len(sources))
-        for source in sources:
+        for source in sources.values():
             tiles = bar.add_task(source.path.name, total=None)
             try:
+                if source.path in clashes:
+                    raise clashes[source.path]
                 result = restore_file(model, source, options, progress=_shown(bar, tiles))
                 done.append({key: _plain(value) for key, value in vars(result).items()})
-            except MusigmaError as error:
-                failed.append({"source": str(source.path), "error": str(error)})
-                print_error(str(error))
+            except ImageError as error:
+                fail(str(source.path), error)
             bar.remove_task(tiles)
             bar.advance(files)
     if json:
@@ -105,7 +112,7 @@ def parse_tile(text: str) -> int | None:
 
     if text == "auto":
         return None
-    if not text.isdigit() or int(text) == 0:
+    if not text.isdecimal() or int(text) == 0:
         raise ConfigError(f"expected --tile auto or a number of pixels, got {text!r}")
     return int(text)
 

@@ -164,10 +164,9 @@ def build_bank(
     targets: list[Tensor] = []
     lows: list[Tensor] = []
     for image in images:
-        target = crop_to_multiple(image.unsqueeze(0).to(device), scale)
-        height, width = target.shape[-2] // scale, target.shape[-1] // scale
-        if min(height, width) < patch:
+        if min(image.shape[-2:]) < patch * scale:
             continue
+        target = crop_to_multiple(image.unsqueeze(0).to(device), scale)
         targets.append(target[0])
         if with_low and scale > 1:
             lows.append(bicubic_down(target, scale)[0])

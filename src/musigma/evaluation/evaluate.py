@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from musigma.data.catalog import Dataset, data_hash
+from musigma.data.files import image_error
 from musigma.data.io import read_image
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.records import Record, provenance
@@ -14,7 +15,7 @@ from musigma.inference.files import calibration_of
 from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
 from musigma.metrics.uncertainty import UncertaintyMetrics
 from musigma.models import Model, Network, entry, num_params
-from musigma.types import ConfigError, DataError
+from musigma.types import ConfigError, DataError, ImageError
 
 Progress = Callable[[int, int, str], None]
 
@@ -57,14 +58,19 @@ def evaluate(
     for number, item in enumerate(dataset.items):
         if progress:
             progress(number, len(dataset.items), item.name)
-        low, target = protocol.pair(read_image(item.target)[0], item.name)
-        source = with_noise_map(low, protocol.noise_std) if noise_map else low
-        prediction = predict(network, source, tile=tile, memory=memory)
-        images[item.name] = protocol.fidelity(prediction.mean, target)
+        image = read_image(item.target)[0]
+        try:
+            low, target = protocol.pair(image, item.name)
+            source = with_noise_map(low, protocol.noise_std) if noise_map else low
+            prediction = predict(network, source, tile=tile, memory=memory)
+            images[item.name] = protocol.fidelity(prediction.mean, target)
+        except ImageError as error:
+            raise image_error(item.target, str(error)) from error
         if prediction.sigma is not None:
             if uncertainty is None:
-                share = coverage or (calibration.coverage if calibration else 0.9)
-                uncertainty = UncertaintyMetrics(calibration=calibration, coverage=share)
+                if coverage is None:
+                    coverage = calibration.coverage if calibration else 0.9
+                uncertainty = UncertaintyMetrics(calibration=calibration, coverage=coverage)
             uncertainty.update(prediction.mean, target, prediction.sigma)
     if not images:
         raise DataError(f"{dataset.name} holds no images to evaluate on")

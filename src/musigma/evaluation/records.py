@@ -1,6 +1,7 @@
 """Records: the only source of published numbers, with everything needed to trace them."""
 
 import json
+import math
 import os
 import platform
 import subprocess
@@ -47,8 +48,25 @@ class Record:
 
     def save(self, path: Path) -> None:
         """Write the record as JSON, atomically."""
-        text = json.dumps(asdict(self), indent=1, sort_keys=True)
-        write_atomically(path, (text + "\n").encode())
+        text = json.dumps(jsonable(asdict(self)), indent=1, sort_keys=True, allow_nan=False)
+        try:
+            write_atomically(path, (text + "\n").encode())
+        except OSError as error:
+            raise DataError(f"{path} could not be written ({error.strerror})") from error
+
+
+def jsonable(value: Any) -> Any:
+    """Return a value with ``None`` for each number that JSON lacks, such as an infinite PSNR.
+
+    Example:
+        >>> jsonable({"psnr": [float("inf"), 38.0]})
+        {'psnr': [None, 38.0]}
+    """
+    if isinstance(value, Mapping):
+        return {key: jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 REQUIRED: dict[str, tuple[str, ...]] = {
@@ -62,13 +80,13 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 def load_record(path: Path) -> Record:
     """Read a record and refuse one that lacks what makes it traceable."""
     try:
-        content = json.loads(path.read_text())
-        record = Record(**content)
+        record = Record(**json.loads(path.read_text()))
+    except OSError as error:
+        raise DataError(f"{path} could not be read ({error.strerror})") from error
     except (ValueError, TypeError) as error:
         raise DataError(f"{path} is no record: {error}") from error
     for part, keys in REQUIRED.items():
-        present: Mapping[str, Any] = getattr(record, part)
-        missing = [key for key in keys if key not in present]
+        missing = [key for key in keys if not _holds(getattr(record, part), key)]
         if missing:
             raise DataError(f"{path} lacks {part}.{missing[0]}, without which it proves nothing")
     if record.schema != SCHEMA:
@@ -76,6 +94,11 @@ def load_record(path: Path) -> Record:
     if not record.result:
         raise DataError(f"{path} holds no result")
     return record
+
+
+def _holds(part: Any, key: str) -> bool:
+    value = part.get(key) if isinstance(part, Mapping) else None
+    return value is not None and (value != "" or key == "digest")  # bicubic has no weights
 
 
 def provenance(device: torch.device) -> dict[str, str]:
@@ -102,10 +125,14 @@ def commit() -> str:
 
     def git(*words: str) -> str:
         command = ["git", "-C", str(folder), *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        except OSError:
+            return ""  # there is no git
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    head = git("rev-parse", "HEAD")
+    # An installed copy may lie, untracked, inside the repository of some other project.
+    head = git("ls-files", Path(__file__).name) and git("rev-parse", "HEAD")
     if not head:
         return f"release {__version__}"
     return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")

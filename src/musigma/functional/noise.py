@@ -1,11 +1,16 @@
-"""Gaussian noise that is the same whatever the order of the images and the device."""
+"""Gaussian noise that is the same whatever the order of the images and the device; its level."""
 
 import hashlib
+import math
 
 import torch
 from torch import Tensor
 
 from musigma.types import ImageError
+
+PATCH = 7
+MANY_PATCHES = 20_000
+"""About as many as are looked at: more make the estimate slower, hardly better."""
 
 
 def image_generator(name: str | int, seed: int) -> torch.Generator:
@@ -41,3 +46,77 @@ def add_noise(image: Tensor, *, noise_std: float | Tensor, generator: torch.Gene
         raise ImageError(f"noise_std is 0 or more, in 8-bit levels (such as 25), got {noise_std}")
     noise = torch.randn(image.shape, generator=generator, device=generator.device)
     return image + noise.to(image) * (noise_std / 255)
+
+
+def estimate_noise_std(image: Tensor) -> float:
+    """Estimate the standard deviation of white Gaussian noise in an image, in 8-bit levels.
+
+    Patches of a clean image vary mostly along a few principal directions. Those that vary least
+    along the upper half of them are flat; along the lower half they hold noise alone, which their
+    choice has not touched, because white noise is independent along different directions. Of the
+    variances there, the largest are left out until the mean is no longer above the median, as by
+    Chen, Zhu and Heng (ICCV 2015); the level is the root of that mean.
+
+    A file clips the noise of dark and bright patches, so that it looks weaker: the estimate is made
+    a second time without those within twice the level of black or white, if enough others remain.
+
+    Args:
+        image: ``(1, C, H, W)`` in ``[0, 1]``.
+
+    Example:
+        >>> grey = torch.full((1, 1, 128, 128), 0.5)
+        >>> noisy = add_noise(grey, noise_std=25, generator=image_generator("a", 0))
+        >>> 22.5 < estimate_noise_std(noisy) < 27.5
+        True
+    """
+    if image.ndim != 4 or image.shape[0] != 1 or not image.is_floating_point():
+        raise ImageError(
+            f"expected one float image (1, C, H, W) in [0, 1], got {tuple(image.shape)} "
+            f"{image.dtype}"
+        )
+    num_channels, height, width = image.shape[1:]
+    values = _patches(image)
+    # Enough for sound variances, few enough to be flat in nearly every picture.
+    num_flat = 16 * len(values)
+    if values.shape[1] < num_flat:
+        raise ImageError(
+            f"{width} x {height} pixels are too few to estimate the noise level from; say what it "
+            "is, in 8-bit levels"
+        )
+    brightness = values.view(num_channels, PATCH**2, -1).mean(1)
+    room = torch.minimum(brightness, 1 - brightness).amin(0)
+    level = _level(values, num_channels, num_flat)
+    unclipped = values[:, room > min(2 * level, 0.25)]
+    if unclipped.shape[1] >= 2 * num_flat:
+        level = _level(unclipped, num_channels, num_flat)
+    return 255 * level
+
+
+def _level(values: Tensor, num_channels: int, num_flat: int) -> float:
+    half = len(values) // 2
+    values = values - values.mean(1, keepdim=True)
+    _, directions = torch.linalg.eigh(values @ values.T)  # from the least to the greatest
+    energies = (directions.T @ values).square()
+    # The few greatest directions hold the brightness of a patch, not its texture.
+    texture = energies[half:-num_channels].sum(0)
+    flat = texture.topk(num_flat, largest=False).indices
+    return math.sqrt(_evenly_scattered(energies[:half, flat].mean(1)))
+
+
+def _patches(image: Tensor) -> Tensor:
+    """Return patches from all over an image as columns, ``(values of a patch, N)``, in double."""
+    num_channels, height, width = image.shape[1:]
+    num_values = num_channels * PATCH**2
+    if min(height, width) < PATCH:
+        return image.new_zeros(num_values, 0).double()
+    step = max(1, math.isqrt((height - PATCH + 1) * (width - PATCH + 1) // MANY_PATCHES))
+    patches = image[0].unfold(1, PATCH, step).unfold(2, PATCH, step)
+    return patches.permute(0, 3, 4, 1, 2).reshape(num_values, -1).double()
+
+
+def _evenly_scattered(variances: Tensor) -> float:
+    """Return the mean of the most variances, from the least on, that is not above their median."""
+    ordered = variances.sort().values
+    index = torch.arange(len(ordered), device=ordered.device)
+    means = ordered.cumsum(0) / (index + 1)
+    return float(means[means <= ordered[index // 2]][-1])

@@ -15,8 +15,10 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     try:
         device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"there is no device {name!r}; give auto, cpu, cuda or cuda:N") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("no GPU can be used here; give --device cpu")
+        torch.empty(1, device=device)  # a name may be right and this machine without the device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise ConfigError(
+            f"the device {name!r} cannot be used ({reason}); give auto, cpu, cuda or cuda:N"
+        ) from error
     return device

@@ -1,7 +1,8 @@
 """Restoring picture files: read, predict, write back in kind, with the error map beside it."""
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from musigma.data.files import ImageSource, image_error
 from musigma.data.io import read_image, write_image
 from musigma.data.sigma_files import write_sigma
+from musigma.functional.noise import estimate_noise_std
 from musigma.functional.resize import resize
 from musigma.inference.calibration import Calibration
 from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
@@ -17,6 +19,7 @@ from musigma.models import Model, entry
 from musigma.types import ConfigError, ImageError, Prediction
 
 TileProgress = Callable[[int, int], None]
+SIGMA, PICTURE, INTERVAL, NPZ = ".sigma.png", ".error-map.png", ".interval.png", ".npz"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +29,7 @@ class Options:
     Attributes:
         folder: Where results go.
         noise_std: Noise level in 8-bit units, for a denoiser.
+        estimate_noise: Whether to estimate the noise level of each picture instead.
         sigma: Whether to write the error map, as 16-bit PNG and as a picture.
         npz: Whether to write it, with the mean, as NPZ too.
         tile: Largest side of a tile.
@@ -34,6 +38,7 @@ class Options:
 
     folder: Path
     noise_std: float | None = None
+    estimate_noise: bool = False
     sigma: bool = False
     npz: bool = False
     tile: int | None = None
@@ -42,11 +47,12 @@ class Options:
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """What became of one file."""
+    """What became of one file; the noise level is that which a denoiser was told."""
 
     source: Path
     output: Path
     sigma: Path | None
+    noise_std: float | None
     width: int
     height: int
     seconds: float
@@ -61,24 +67,53 @@ def restore_file(
     anything about the source is wrong.
     """
     start = time.perf_counter()
+    if (options.sigma or options.npz) and not model.has_sigma:
+        hint = "leave --sigma out or choose another model"
+        raise ConfigError(f"{model.name} has no sigma branch; {hint}")
     output = options.folder / source.name
-    if output.resolve() == source.path.resolve():
+    if _real(output) == _real(source.path):
         raise image_error(output, "would replace its own source; choose another output folder")
+    calibration = calibration_of(model)
     image, meta = read_image(source.path)
-    prediction = restore(model, image, options, progress=progress)
+    try:
+        if options.estimate_noise:
+            options = replace(options, noise_std=estimate_noise_std(image))
+        prediction = restore(model, image, options, progress=progress)
+    except ImageError as error:
+        raise image_error(source.path, str(error)) from error
     if meta.alpha is not None:
         size = (prediction.mean.shape[-2], prediction.mean.shape[-1])
         meta = replace(meta, alpha=resize(meta.alpha, size=size).clamp(0, 1))
     write_image(output, prediction.mean, meta)
-    sigma = _write_error(prediction, calibration_of(model), output, options)
+    sigma = _write_error(prediction, calibration, output, options)
     return Restored(
         source=source.path,
         output=output,
         sigma=sigma,
+        noise_std=options.noise_std,
         width=prediction.mean.shape[-1],
         height=prediction.mean.shape[-2],
         seconds=time.perf_counter() - start,
     )
+
+
+def find_clashes(sources: Sequence[ImageSource], options: Options) -> dict[Path, ImageError]:
+    """Return an error, by path, for each source whose results would replace what is not theirs.
+
+    That is another source, or the results of a source before it: two folders may hold pictures of
+    one name, and ``a.png`` and ``a.jpg`` would share one error map.
+    """
+    owners = {_real(source.path): source.path for source in sources}
+    clashes: dict[Path, ImageError] = {}
+    for source in sources:
+        results = [_real(path) for path in _results(options.folder / source.name, options)]
+        owner = next((owners[path] for path in results if path in owners), None)
+        if owner is None:
+            owners |= dict.fromkeys(results, source.path)
+        elif owner != source.path:
+            text = f"its results would replace {owner} or what is made from it"
+            clashes[source.path] = image_error(source.path, f"{text}; use another output folder")
+    return clashes
 
 
 def restore(
@@ -105,18 +140,27 @@ def _write_error(
 ) -> Path | None:
     if not (options.sigma or options.npz):
         return None
-    if prediction.sigma is None:
-        raise ImageError("the model has no sigma branch; leave --sigma out or choose another model")
     sigma = prediction.sigma
+    assert sigma is not None
     if calibration is not None:
+        write_sigma(_beside(output, INTERVAL), calibration.apply(sigma), kind="png")
         sigma = calibration.calibrated_sigma(sigma)
-    exact = output.with_name(f"{output.stem}.sigma.png")
-    write_sigma(exact, sigma, kind="png")
-    write_sigma(output.with_name(f"{output.stem}.error-map.png"), sigma, kind="picture")
+    write_sigma(_beside(output, SIGMA), sigma, kind="png")
+    write_sigma(_beside(output, PICTURE), sigma, kind="picture")
     if options.npz:
-        npz = output.with_name(f"{output.stem}.npz")
-        write_sigma(npz, sigma, kind="npz", mean=prediction.mean)
-    if calibration is not None:
-        half_width = output.with_name(f"{output.stem}.interval.png")
-        write_sigma(half_width, calibration.apply(prediction.sigma), kind="png")
-    return exact
+        write_sigma(_beside(output, NPZ), sigma, kind="npz", mean=prediction.mean)
+    return _beside(output, SIGMA)
+
+
+def _results(output: Path, options: Options) -> list[Path]:
+    if not (options.sigma or options.npz):
+        return [output]
+    return [output, *(_beside(output, ending) for ending in (SIGMA, PICTURE, INTERVAL, NPZ))]
+
+
+def _beside(output: Path, ending: str) -> Path:
+    return output.with_name(output.stem + ending)
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path)  # Path.resolve raises on a link that leads to itself

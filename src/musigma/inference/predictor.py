@@ -6,9 +6,16 @@ import torch
 from torch import Tensor
 
 from musigma.functional.color import match_channels
-from musigma.inference.tiling import Tile, border_of, plan_tiles, tile_for_memory
+from musigma.inference.tiling import (
+    SMALL,
+    Tile,
+    border_of,
+    bytes_per_pixel,
+    plan_tiles,
+    tile_for_memory,
+)
 from musigma.models import Network
-from musigma.types import ImageError, Prediction
+from musigma.types import ConfigError, ImageError, Prediction
 
 DEFAULT_MEMORY = 2 * 2**30
 Progress = Callable[[int, int], None]
@@ -34,26 +41,24 @@ def predict(
         memory: Bytes that the forward pass of a tile may need.
         progress: Called after each tile with the number done and the number in all.
     """
-    if image.ndim != 4 or image.shape[0] != 1:
+    if image.ndim != 4 or image.shape[0] != 1 or not image.numel():
         raise ImageError(f"expected one image (1, C, H, W), got shape {tuple(image.shape)}")
-    grey = image.shape[1] == 1 and network.in_channels == 3
-    if grey:
-        image = match_channels(image, 3)
-    if image.shape[1] != network.in_channels:
-        raise ImageError(
-            f"the network takes {network.in_channels} channels and the image has {image.shape[1]}"
-        )
-    side = tile or tile_for_memory(network, memory=memory)
+    image, grey = _fit_channels(network, image)
+    side = tile_for_memory(network, memory=memory) if tile is None else tile
     height, width = image.shape[-2:]
     tiles = plan_tiles(
-        height, width, tile=side, border=border_of(network), multiple=network.size_multiple
+        height,
+        width,
+        tile=side,
+        border=border_of(network),
+        multiple=network.size_multiple,
+        least=max(1, min(SMALL + 1, memory // bytes_per_pixel(network))),
     )
     canvas = _Canvas(network, height, width)
-    with torch.inference_mode():
-        for number, piece in enumerate(tiles, 1):
-            canvas.paste(piece, _run(network, image, piece))
-            if progress:
-                progress(number, len(tiles))
+    for number, piece in enumerate(tiles, 1):
+        canvas.paste(piece, _run(network, image, piece))
+        if progress:
+            progress(number, len(tiles))
     return canvas.prediction(grey=grey)
 
 
@@ -63,13 +68,34 @@ def with_noise_map(image: Tensor, noise_std: float) -> Tensor:
     return torch.cat([image, level], dim=1)
 
 
+def _fit_channels(network: Network, image: Tensor) -> tuple[Tensor, bool]:
+    """Repeat a grey channel for a colour network; say whether that was done."""
+    num_maps = network.in_channels - network.out_channels
+    num_colours = image.shape[1] - num_maps
+    if num_colours == 1 and network.out_channels == 3:
+        repeated = match_channels(image[:, :1], 3)
+        return torch.cat([repeated, image[:, 1:]], dim=1), True
+    if num_colours == 3 and network.out_channels == 1:
+        raise ImageError(
+            "the image has colours and the network is for grey ones; use a network for colour, "
+            "such as drunet, or turn the image into grey"
+        )
+    if image.shape[1] != network.in_channels:
+        maps = ", a noise map (with_noise_map) among them," if num_maps else ""
+        raise ImageError(
+            f"the network takes {network.in_channels} channels{maps} and the image has "
+            f"{image.shape[1]}"
+        )
+    return image, False
+
+
 class _Canvas:
     """The result as it grows."""
 
     def __init__(self, network: Network, height: int, width: int) -> None:
         self.scale = network.scale
         self.shape = (1, network.out_channels, height * self.scale, width * self.scale)
-        self.mean = torch.empty(self.shape)
+        self.mean = _empty(self.shape)
         self.sigma: Tensor | None = None
 
     def paste(self, tile: Tile, result: Prediction) -> None:
@@ -87,11 +113,12 @@ class _Canvas:
         self.mean[here] = result.mean[there].float().cpu()
         if result.sigma is not None:
             if self.sigma is None:
-                self.sigma = torch.empty(self.shape)
+                self.sigma = _empty(self.shape)
             self.sigma[here] = result.sigma[there].float().cpu()
 
     def prediction(self, *, grey: bool) -> Prediction:
-        if not bool(torch.isfinite(self.mean).all()):
+        results = [self.mean] if self.sigma is None else [self.mean, self.sigma]
+        if not all(bool(torch.isfinite(values).all()) for values in results):
             raise ImageError("the network returned values that are not finite; check its weights")
         if not grey:
             return Prediction(self.mean, self.sigma)
@@ -99,8 +126,24 @@ class _Canvas:
         return Prediction(self.mean.mean(1, keepdim=True), sigma)
 
 
+@torch.inference_mode()
 def _run(network: Network, image: Tensor, tile: Tile) -> Prediction:
     rows, columns = tile.rows, tile.columns
     piece = image[..., rows.read_start : rows.read_stop, columns.read_start : columns.read_stop]
     device = next((p.device for p in network.parameters()), image.device)
-    return network(piece.to(device))
+    try:
+        return network(piece.to(device))
+    except torch.OutOfMemoryError as error:
+        size = f"{piece.shape[-1]} x {piece.shape[-2]}"
+        raise ConfigError(
+            f"a tile of {size} pixels, border included, is too large for {device}; "
+            "give less --memory, or a smaller --tile"
+        ) from error
+
+
+def _empty(shape: tuple[int, ...]) -> Tensor:
+    try:
+        return torch.empty(shape)
+    except RuntimeError as error:
+        text = f"a result of {shape[-1]} x {shape[-2]} pixels does not fit the memory"
+        raise ImageError(f"{text}; cut the picture into parts") from error

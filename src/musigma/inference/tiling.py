@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from musigma.models import Network
 from musigma.types import ConfigError
 
+SMALL = 20_480
+"""PyTorch's CPU convolutions of at most so many values use another routine, which rounds otherwise.
+
+Tiles that read more, as the whole image does, stay with the routine of the whole image.
+"""
+
 GLOBAL_BORDER = 32
 """Border, in pixels, around a tile of a network that sees the whole image: no border is exact."""
 
@@ -34,7 +40,9 @@ class Tile:
     columns: Span
 
 
-def plan_tiles(height: int, width: int, *, tile: int, border: int, multiple: int = 1) -> list[Tile]:
+def plan_tiles(
+    height: int, width: int, *, tile: int, border: int, multiple: int = 1, least: int = 1
+) -> list[Tile]:
     """Cut an image into tiles of at most ``tile`` pixels a side, borders not counted.
 
     Args:
@@ -43,6 +51,7 @@ def plan_tiles(height: int, width: int, *, tile: int, border: int, multiple: int
         tile: Largest side of a tile.
         border: How far a tile reads beyond its own pixels, where there are any.
         multiple: Tiles read from multiples of this, where a network divides the image into cells.
+        least: Tiles read at least so many pixels, or the whole image.
 
     Example:
         >>> [span.rows.read_start for span in plan_tiles(100, 8, tile=50, border=3)]
@@ -50,8 +59,10 @@ def plan_tiles(height: int, width: int, *, tile: int, border: int, multiple: int
     """
     if tile < 1:
         raise ConfigError(f"a tile must have at least one pixel, got {tile}")
-    rows = list(_spans(height, tile, border, multiple))
-    columns = list(_spans(width, tile, border, multiple))
+    side = math.isqrt(least - 1) + 1
+    shortest = (max(side, math.ceil(least / width)), max(side, math.ceil(least / height)))
+    rows = list(_spans(height, tile, border, multiple, shortest[0]))
+    columns = list(_spans(width, tile, border, multiple, shortest[1]))
     return [Tile(row, column) for row in rows for column in columns]
 
 
@@ -63,7 +74,7 @@ def tile_for_memory(network: Network, *, memory: int) -> int:
         needed = bytes_per_pixel(network) * (border + 1) ** 2
         raise ConfigError(
             f"{memory / 2**20:.0f} MiB are too few for one tile with its border of {border // 2} "
-            f"pixels; give at least {needed / 2**20:.0f} MiB"
+            f"pixels; give at least {math.ceil(needed / 2**20)} MiB"
         )
     return side - border
 
@@ -83,11 +94,12 @@ def border_of(network: Network) -> int:
     return GLOBAL_BORDER if network.radius is None else network.radius
 
 
-def _spans(length: int, tile: int, border: int, multiple: int) -> Iterator[Span]:
+def _spans(length: int, tile: int, border: int, multiple: int, shortest: int) -> Iterator[Span]:
     count = math.ceil(length / tile)
     # Tiles of nearly one size, so that no sliver is left at the end.
     size = math.ceil(length / count)
     for start in range(0, length, size):
         stop = min(start + size, length)
-        read_start = max(0, start - border) // multiple * multiple
-        yield Span(start, stop, read_start, min(length, stop + border))
+        read_start = max(0, min(start - border, length - shortest)) // multiple * multiple
+        read_stop = min(length, max(stop + border, read_start + shortest))
+        yield Span(start, stop, read_start, read_stop)

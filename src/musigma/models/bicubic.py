@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from musigma.functional.resize import resize
+from musigma.models.enlarge import enlarge
 from musigma.models.network import Network
 from musigma.models.registry import register
 
@@ -24,7 +24,7 @@ class Bicubic(Network):
 
     def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the image."""
-        return resize(features, scale=self.scale)
+        return enlarge(features, self.scale)
 
 
 @register(

@@ -40,6 +40,7 @@ class Network(nn.Module, ABC):
         feature_radius: How many input pixels away a feature can see; ``None`` for the whole image.
         radius: The same for the mean.
         size_multiple: Origins of exact tiles must be multiples of this.
+        luma_only: Whether it restores luma alone, and is measured on luma that was never RGB.
         identity: How `create` built it; what a weights file stores.
     """
 
@@ -51,6 +52,7 @@ class Network(nn.Module, ABC):
     feature_radius: int | None
     radius: int | None
     size_multiple: int = 1
+    luma_only: bool = False
     identity: Identity
 
     @abstractmethod

@@ -33,8 +33,11 @@ class SigmaBranch(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features to sigma."""
-        # The sigmoid runs in float32: in half precision small errors would fall on a coarse grid.
-        return torch.sigmoid(self.upsampler(self.body(features)).float())
+        # In half precision small errors would fall on a coarse grid. Outside training the sigmoid
+        # runs in float64: a CPU computes the last values of a row by another routine, and only
+        # then does the rounded result not depend on where a tile ends.
+        logits = self.upsampler(self.body(features))
+        return torch.sigmoid(logits.to(torch.float32 if self.training else torch.float64)).float()
 
 
 class WithSigma(Network):
@@ -46,7 +49,7 @@ class WithSigma(Network):
         self.scale = base.scale
         self.in_channels, self.out_channels = base.in_channels, base.out_channels
         self.feature_channels, self.feature_scale = base.feature_channels, base.feature_scale
-        self.size_multiple = base.size_multiple
+        self.size_multiple, self.luma_only = base.size_multiple, base.luma_only
         self.feature_radius = base.feature_radius
         self.radius = _branch_radius(base, depth)
         self.width, self.depth = width, depth

@@ -81,6 +81,7 @@ class VDSRY(Network):
     """
 
     feature_scale = 1
+    luma_only = True
 
     def __init__(self, *, scale: int, num_layers: int = 20, width: int = 64) -> None:
         super().__init__()
@@ -121,12 +122,12 @@ def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
         num_layers = 2 + sum(key.startswith("residual_layer.") for key in state)
         width = state["input.weight"].shape[0]
         return "vdsr-y", None, {"num_layers": num_layers, "width": width}
-    weights = [key for key in state if key.startswith("body.") and key.endswith(".0.weight")]
+    weights = {key for key in state if key.startswith("body.") and key.endswith(".weight")}
     num_layers = len(weights)
-    if num_layers < 3 or weights != [f"body.{index}.0.weight" for index in range(num_layers)]:
+    if num_layers < 2 or weights != {f"body.{index}.0.weight" for index in range(num_layers)}:
         return None
-    width, channels = state[weights[0]].shape[:2]
-    if channels != 3 or state[weights[-1]].shape[:2] != (3, width):
+    width, channels = state["body.0.0.weight"].shape[:2]
+    if channels != 3 or state[f"body.{num_layers - 1}.0.weight"].shape[:2] != (3, width):
         return None
     bias = "body.0.0.bias" in state
     settings = {"num_layers": num_layers, "width": width, "bias": bias, "value_range": 255.0}

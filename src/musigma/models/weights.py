@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +68,8 @@ def load(model: str | Path, *, scale: int | None = None) -> Model:
         return load_file(path, scale=scale)
     name = str(model)
     known = [found.name for found in entries()]
+    if name not in known and (path.suffix or path.name != name):  # no network is called so
+        raise WeightsError(f"there is no weights file {name}")
     if name not in known:
         raise ConfigError(
             f"{name!r} is neither a weights file nor the name of a network; {nearest(name, known)}"
@@ -85,14 +89,19 @@ def load(model: str | Path, *, scale: int | None = None) -> Model:
 
 def load_file(path: Path, *, scale: int | None = None) -> Model:
     """Load a weights file: ours, or a foreign one recognised by its keys."""
-    data = path.read_bytes()
-    digest = hashlib.sha256(data).hexdigest()
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise WeightsError(f"{path} could not be read ({error.strerror})") from error
     if path.suffix == ".safetensors":
         state, metadata = _read_safetensors(path)
     else:
         state, metadata = _read_pickle(path), {}
     if metadata:
-        network = build(metadata)
+        try:
+            network = build(metadata)
+        except (ConfigError, KeyError, TypeError) as error:
+            raise WeightsError(f"{path.name} describes no network known here: {error}") from error
         if scale not in (None, network.scale):
             raise ConfigError(f"{path.name} enlarges by {network.scale}, not by {scale}")
     else:
@@ -131,11 +140,13 @@ def save(path: Path, network: Network, *, half: bool = False, **facts: Any) -> N
     """Write a weights file of ours, atomically.
 
     Args:
-        path: Where; the suffix should be ``.safetensors``.
+        path: Where; the suffix must be ``.safetensors``.
         network: What to save.
         half: Store half-precision values, half the size; loading makes them float32 again.
         facts: Further metadata, such as ``training=``, ``data=``, ``calibration=``, ``licence=``.
     """
+    if path.suffix != ".safetensors":
+        raise WeightsError(f"{path.name} was not written: the name must end in .safetensors")
     state = {
         key: (value.half() if half and value.is_floating_point() else value).contiguous().cpu()
         for key, value in network.state_dict().items()
@@ -191,19 +202,26 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise WeightsError(f"{path.name} is not a whole safetensors file: {error}") from error
-    return state, json.loads(metadata["musigma"]) if "musigma" in metadata else {}
+    try:
+        return state, json.loads(metadata.get("musigma", "{}"))
+    except ValueError as error:
+        raise WeightsError(f"the metadata of {path.name} is no JSON: {error}") from error
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the pickle's version; what matters is raised
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        # torch.load raises whatever the broken pickle makes it raise; all of it means the same.
-        reason = str(error).split("\n", 1)[0]
-        raise WeightsError(
-            f"{path.name} cannot be loaded safely as weights ({reason}); "
-            "re-save it as a plain state dict or as safetensors"
-        ) from error
+        # A broken pickle raises anything, and what torch says advises to load it unsafely.
+        forbidden = re.search(r"GLOBAL ([\w.]+)", str(error))
+        reason = (
+            f"it would call {forbidden[1]}; re-save it as a plain state dict or as safetensors"
+            if forbidden
+            else "it is damaged or no weights file; fetch it again"
+        )
+        raise WeightsError(f"{path.name} cannot be loaded safely: {reason}") from error
     if not isinstance(content, Mapping):
         raise WeightsError(f"{path.name} holds a {type(content).__name__}, not a state dict")
     return {key: value for key, value in content.items() if isinstance(key, str)}

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from musigma.data.patches import Bank
 from musigma.losses import Objective
 from musigma.models import create, macs
-from musigma.training.loop import build_network
 from musigma.training.recipe import Recipe
+from musigma.training.setup import build_network
 from musigma.training.step import Step
 
 Report = Callable[[str], None]
@@ -67,7 +67,7 @@ def bench_training(
         variant = replace(recipe, objective=objective, sigma="sigma" in name)
         note(name, variant, time_ours(variant, bank, device, num_steps))
     large = replace(plain, batch=large_batch)
-    note(f"l1, batch {large_batch}", large, time_ours(large, bank, device, num_steps // 4))
+    note(f"l1, batch {large_batch}", large, time_ours(large, bank, device, -(-num_steps // 4)))
     medians = {name: values["median_ms"] for name, values in found.items()}
     return {
         "timings": found,
@@ -154,10 +154,9 @@ def _from_files(
     loader = DataLoader(
         files,
         batch_size=recipe.batch,
-        shuffle=True,
+        sampler=RandomSampler(files, replacement=True, num_samples=1000 * recipe.batch),
         num_workers=num_workers,
         pin_memory=torch.cuda.is_available(),
-        drop_last=True,
         persistent_workers=num_workers > 0,
     )
     while True:

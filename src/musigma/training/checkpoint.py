@@ -17,7 +17,10 @@ log = logging.getLogger(__name__)
 
 
 def save_checkpoint(folder: Path, step: int, content: dict[str, Any]) -> Path | None:
-    """Write a checkpoint and remove all but the newest few.
+    """Write a checkpoint and remove all but it and the newest before it.
+
+    Later ones are damaged, for else the run would have gone on from them; so is what a crash left
+    half written.
 
     Returns:
         The file, or `None` where the content holds a value that is not finite: such a state is
@@ -33,7 +36,8 @@ def save_checkpoint(folder: Path, step: int, content: dict[str, Any]) -> Path | 
         file.write(MAGIC)
         file.write(hashlib.sha256(data).digest())
         file.write(data)
-    for old in checkpoints(folder)[:-KEPT]:
+    kept = [other for other in checkpoints(folder) if other <= path][-KEPT:]
+    for old in {*checkpoints(folder), *folder.glob(".musigma-*.part")} - {*kept}:
         old.unlink(missing_ok=True)
     return path
 

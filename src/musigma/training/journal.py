@@ -5,15 +5,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
+from musigma.files import atomic_writer
+from musigma.training.clock import Clock
 from musigma.training.recipe import Recipe
+from musigma.types import ConfigError
 
-if TYPE_CHECKING:
-    from musigma.training.loop import Clock
+LOG = "log.jsonl"
 
 
 class Journal:
@@ -38,11 +40,16 @@ class Journal:
             disable=not writes,
         )
         self.task = self.progress.add_task("loading", total=1.0)
-        self.board = _tensorboard(folder) if writes else None
+        self.board: Any = None
 
     def __enter__(self) -> Self:
         if self.writes:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"cannot make the folder of the run: {error}") from error
+            _end_last_line(self.folder / LOG)
+            self.board = _tensorboard(self.folder)
             self.progress.start()
         return self
 
@@ -61,7 +68,7 @@ class Journal:
         text = f"loading images {done}/{total}"
         self.progress.update(self.task, description=text, completed=done / total)
 
-    def log(self, step: int, clock: "Clock", **values: float) -> None:
+    def log(self, step: int, clock: Clock, **values: float) -> None:
         """Write numbers of a step and move the progress line."""
         if not values or not self.writes:
             return
@@ -88,12 +95,12 @@ class Journal:
         """Write a sentence, in the log and above the progress line."""
         if self.writes:
             self._append({"note": text})
-            self.progress.console.print(text, highlight=False)
+            self.progress.console.print(text, highlight=False, markup=False)
 
     def draw(self) -> Path | None:
         """Draw the curves of the whole run."""
         lines = read_log(self.folder)
-        losses = [(line["step"], line["loss"]) for line in lines if "loss" in line]
+        losses = _curve(lines, "loss")
         if not losses:
             return None
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -103,15 +110,19 @@ class Journal:
         FigureCanvasAgg(figure)
         left = figure.add_subplot()
         left.plot(*zip(*losses, strict=True), color="#3b6ea5", linewidth=1)
-        left.set(xlabel="step", ylabel="loss", yscale="log")
+        left.set_xlabel("step")
+        left.set_ylabel("loss", color="#3b6ea5")
+        if min(loss for _, loss in losses) > 0:
+            left.set_yscale("log")
         left.set_title(f"{self.recipe.network} x{self.recipe.scale}: {self.recipe.objective}")
-        scores = [(line["step"], line["psnr_y"]) for line in lines if "psnr_y" in line]
+        scores = _curve(lines, "psnr_y") or _curve(lines, "psnr")
         if scores:
             right = left.twinx()
             right.plot(*zip(*scores, strict=True), "o-", color="#b5482c", markersize=4)
             right.set_ylabel("validation PSNR (dB)", color="#b5482c")
         path = self.folder / "curves.png"
-        figure.savefig(path, dpi=120)
+        with atomic_writer(path) as file:
+            figure.savefig(file, format="png", dpi=120)
         return path
 
     def _patches_per_second(self, step: int) -> float | None:
@@ -122,19 +133,33 @@ class Journal:
         return (step - before[0]) * self.recipe.batch / (now - before[1])
 
     def _append(self, line: Mapping[str, Any]) -> None:
-        with (self.folder / "log.jsonl").open("a") as file:
+        with (self.folder / LOG).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """Return the lines of a run's log; one cut off by a crash is left out."""
-    lines = []
-    for text in (folder / "log.jsonl").read_text().splitlines():
+    lines: list[dict[str, Any]] = []
+    if not (folder / LOG).is_file():
+        return lines
+    for text in (folder / LOG).read_text().splitlines():
         try:
             lines.append(json.loads(text))
         except json.JSONDecodeError:
             continue
     return lines
+
+
+def _curve(lines: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
+    """Return a number over the steps; where a step was done twice, the later time counts."""
+    return sorted({line["step"]: line[name] for line in lines if name in line}.items())
+
+
+def _end_last_line(path: Path) -> None:
+    """End a line that a crash cut off, so that the next does not go on in it."""
+    if path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n"):
+        with path.open("a") as file:
+            file.write("\n")
 
 
 def _tensorboard(folder: Path) -> Any:

@@ -3,9 +3,9 @@
 import math
 import signal
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self
 
 import torch
 from torch import distributed
@@ -29,7 +29,7 @@ class TrainingError(MusigmaError):
     """A run that cannot go on."""
 
 
-class Stopped(TrainingError):
+class StoppedError(TrainingError):
     """A run that a signal ended early; its state is saved.
 
     Args:
@@ -68,30 +68,31 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, device: str = "
 
 
 def loop(step: Step, clock: Clock, journal: Journal) -> None:
-    """Train until the budget is used up; raise `Stopped` where a signal asks for it."""
+    """Train until the budget is used up; raise `StoppedError` where a signal asks for it."""
     recipe, last_log = step.recipe, step.steps_done
     clock.start()
-    with StopSignal() as stop:
-        progress, asked = agree(clock.progress(last_log), stop.number)
+    with stop_signals() as stop:
+        progress, asked = agree(clock.progress(last_log), stop())
         while progress < 1 and not asked:
             step(clock.learning_rate(step.steps_done, progress))
             done = step.steps_done
-            progress, asked = agree(clock.progress(done), stop.number)
-            if done % recipe.log_every == 0 or progress >= 1 or asked:
+            progress, asked = agree(clock.progress(done), stop())
+            validates = progress < 1 and _is_due(done, recipe.validate_every)
+            if validates or _is_due(done, recipe.log_every) or progress >= 1 or asked:
                 loss = step.read_loss(done - last_log)
                 if not math.isfinite(loss):
                     last_log = roll_back(step, clock, journal)
-                    progress, asked = agree(clock.progress(last_log), stop.number)
+                    progress, asked = agree(clock.progress(last_log), stop())
                     continue
                 journal.log(done, clock, loss=loss)
                 last_log = done
-            if recipe.validate_every and done % recipe.validate_every == 0 and progress < 1:
-                validate(step, clock, journal)
-            if recipe.save_every and done % recipe.save_every == 0:
+            if validates:
+                journal.log(done, clock, **validate(step))
+            if _is_due(done, recipe.save_every):
                 save_state(step, clock, journal)
         if asked:
             save_state(step, clock, journal)
-            raise Stopped(int(asked), step.steps_done)
+            raise StoppedError(int(asked), step.steps_done)
 
 
 def agree(*values: float) -> list[float]:
@@ -121,10 +122,10 @@ def roll_back(step: Step, clock: Clock, journal: Journal) -> int:
     return step.steps_done
 
 
-def validate(step: Step, clock: Clock, journal: Journal) -> dict[str, float]:
-    """Measure the averaged weights on the validation set by the evaluation code, and log it."""
+def validate(step: Step) -> dict[str, float]:
+    """Measure the averaged weights on the validation set by the evaluation code."""
     recipe = step.recipe
-    if not recipe.validation or not journal.writes:
+    if not recipe.validation or step.rank > 0:
         return {}
     dataset = find_dataset(recipe.validation)
     with step.averaged() as network:
@@ -132,7 +133,6 @@ def validate(step: Step, clock: Clock, journal: Journal) -> dict[str, float]:
         noise_map = entry(recipe.network).noise_map
         found = evaluate(network, dataset, protocol_of(recipe), noise_map=noise_map)
         network.train()
-    journal.log(step.steps_done, clock, **found.summary)
     return found.summary
 
 
@@ -162,12 +162,14 @@ def finish(step: Step, clock: Clock, journal: Journal) -> Path:
     recipe, path = step.recipe, journal.folder / "weights.safetensors"
     if journal.writes:
         save_state(step, clock, journal)
-        training: dict[str, Any] = {
+        result = validate(step)
+        journal.log(step.steps_done, clock, **result)
+        training = {
             "recipe": recipe.as_json(),
             "seed": recipe.seed,
             "steps": step.steps_done,
             "seconds": round(clock.seconds, 1),
-            "validation": validate(step, clock, journal),
+            "validation": result,
             **provenance(step.device),
         }
         with step.averaged() as network:
@@ -176,32 +178,21 @@ def finish(step: Step, clock: Clock, journal: Journal) -> Path:
     return path
 
 
-class StopSignal:
-    """Notices SIGTERM and SIGINT while it is open, so that the loop can end between two steps.
+def _is_due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
 
-    Attributes:
-        number: Of the signal that came; nought while none has.
-    """
 
-    def __init__(self) -> None:
-        self.number = 0
-        self._before: dict[signal.Signals, Any] = {}
-
-    def __enter__(self) -> Self:
-        # Python lets the main thread alone handle signals; elsewhere there is nothing to notice.
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._before[number] = signal.signal(number, self._ask)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for number, handler in self._before.items():
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], int]]:
+    """Notice SIGTERM and SIGINT instead of obeying them at once; nought while none has come."""
+    came = [0]
+    before = {}
+    # Python lets the main thread alone handle signals; elsewhere there is nothing to notice.
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield lambda: came[-1]
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        self.number = number

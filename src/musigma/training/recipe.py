@@ -2,8 +2,8 @@
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -13,6 +13,14 @@ from torch import nn
 from musigma.losses import Objective
 from musigma.models import entry
 from musigma.types import ConfigError, nearest
+
+_POSITIVE = ("batch", "patch", "steps", "seconds", "learning_rate", "epsilon", "halve_every")
+_RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
+    ((*_POSITIVE, "sigma_width", "log_every"), "above nought", lambda n: 0 < n < math.inf),
+    (("validate_every", "save_every", "clip", "noise_std"), "nought or more", lambda n: n >= 0),
+    (("warmup", "ema", "betas"), "nought or more and below 1", lambda n: 0 <= n < 1),
+    (("seed",), "from 0 to 2147483647", lambda n: 0 <= n < 2**31),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +53,7 @@ class Recipe:
         epsilon: Adam's guard against division by nought.
         clip: Largest norm of the gradient; nought for no limit.
         ema: Decay of the averaged weights that are validated and kept; nought for no average.
-        precision: Type of the network's arithmetic; objectives are float32 always.
+        precision: Type of the network's arithmetic on a GPU; a CPU and objectives use float32.
         compile: Whether to compile the step (GPU only).
         seed: Decides initial weights, patches and noise.
         log_every: Steps between two log lines.
@@ -92,17 +100,32 @@ class Recipe:
             raise ConfigError(f"{self.network} exists for scale {found.scales}, not {self.scale}")
         if (self.steps is None) == (self.seconds is None):
             raise ConfigError("give the budget either as steps or as seconds")
-        for name in ("batch", "patch", "learning_rate", "log_every", "steps", "seconds"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ConfigError(f"{name} must be above nought, got {value}")
+        if not self.data:
+            raise ConfigError("data must name at least one set or folder")
         if (self.noise_std is None) == (self.scale == 1):
             raise ConfigError("noise_std = [low, high] goes with scale = 1, and only with it")
+        if self.noise_std is not None and self.noise_std[0] > self.noise_std[1]:
+            raise ConfigError(f"noise_std must be [low, high], got {list(self.noise_std)}")
+        self._check_numbers()
         # The objective is read here so that a slip in it shows before the data is loaded; the
         # teacher itself is not needed for that.
         teacher = nn.Identity() if self.teacher else None
-        if Objective(self.objective, teacher=teacher).needs_sigma and not self.sigma:
+        needs_sigma = Objective(self.objective, teacher=teacher).needs_sigma
+        if needs_sigma and not self.sigma:
             raise ConfigError(f"objective {self.objective!r} needs sigma = true")
+        if self.sigma and not needs_sigma:
+            raise ConfigError(
+                f"objective {self.objective!r} does not train sigma; add a term such as "
+                "0.01 * sigma_l1, or set sigma = false"
+            )
+
+    def _check_numbers(self) -> None:
+        for names, text, fits in _RANGES:
+            for name in names:
+                value = getattr(self, name)
+                numbers = value if isinstance(value, tuple) else (value,)
+                if not all(number is None or fits(number) for number in numbers):
+                    raise ConfigError(f"{name} must be {text}, got {value}")
 
     def learning_rate_at(self, *, step: int, progress: float) -> float:
         """Return the learning rate when a share of the budget is used up."""
@@ -147,12 +170,10 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     for key in values:
         if key not in hints:
             raise ConfigError(f"a recipe has no key {key!r}; {nearest(key, list(hints))}")
-    known = {key: _convert(key, value, hints[key]) for key, value in values.items()}
-    try:
-        return Recipe(**known)
-    except TypeError as error:
-        missing = str(error).rpartition(":")[2].strip()
-        raise ConfigError(f"the recipe lacks {missing}") from error
+    for need in fields(Recipe):
+        if need.default is MISSING and need.default_factory is MISSING and need.name not in values:
+            raise ConfigError(f"the recipe lacks {need.name!r}")
+    return Recipe(**{key: _convert(key, value, hints[key]) for key, value in values.items()})
 
 
 def shipped_recipes() -> dict[str, Path]:
@@ -171,7 +192,7 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
         path = known[str(name_or_path)]
     try:
         return tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
@@ -186,7 +207,7 @@ def _parse(text: str) -> Any:
 def _convert(key: str, value: Any, hint: Any) -> Any:
     choices = get_args(hint)
     if get_origin(hint) is Literal:
-        if value not in choices:
+        if value not in choices or type(value) is not type(choices[0]):
             raise ConfigError(f"{key} must be one of {choices}, got {value!r}")
         return value
     if get_origin(hint) is UnionType:

@@ -101,7 +101,9 @@ def build_network(recipe: Recipe) -> Network:
         raise ConfigError(f"{recipe.network} has no weights to train; choose another network")
     channels = network.in_channels - entry(recipe.network).noise_map
     if recipe.channels != channels:
-        raise ConfigError(f"{recipe.network} takes images of {channels} channels; set channels")
+        raise ConfigError(
+            f"{recipe.network} takes images of {channels} channels; set channels = {channels}"
+        )
     if recipe.start_from:
         left = warm_start(network, load(recipe.start_from).network)
         log.info("started from %s; new: %s", recipe.start_from, ", ".join(left) or "nothing")

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -51,24 +52,25 @@ class Step:
         world: int = 1,
     ) -> None:
         self.recipe, self.bank, self.device = recipe, bank, device
+        self.rank, self.world = rank, world
         share = recipe.batch // world
         self._choice = {"batch": share, "seed": recipe.seed, "first": rank * share}
         self._feed = (
             None if bank.device.type == device.type else HostFeed(bank, device, **self._choice)
         )
-        self.world = world
         self.noise_map = entry(recipe.network).noise_map
         self.network = network.to(device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = objective.to(device)
         self.half = recipe.precision == "bf16" and device.type == "cuda"
         self.worker = _half_copy(self.network) if self.half else self.network
-        self.weights: list[Tensor] = list(self.network.parameters())
+        self.weights = _trainable(self.network)
         self.averages = [torch.zeros_like(weight) for weight in self.weights]
         self.steps_done = 0
         self.number = torch.zeros((), dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), device=device)
         self.learning_rate = torch.zeros((), device=device)
+        self._noise = _global_generator(device)
         self.optimiser = Optimiser(recipe, self.weights, self.learning_rate)
         self._loss: Callable[[], Tensor] = self._loss_of_patches
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -76,6 +78,7 @@ class Step:
     def __call__(self, learning_rate: float) -> None:
         """Make one update; nothing is read back from the device."""
         self.learning_rate.fill_(learning_rate)
+        self._seed_noise()
         if self._feed is not None:
             self._feed.send(self.steps_done)
         if self._graph is not None:
@@ -105,8 +108,12 @@ class Step:
         self.load_state(before)
 
     def read_loss(self, num_steps: int) -> float:
-        """Return the mean loss since the last reading over all processes: the one wait there is."""
-        total = self.loss_sum.clone()
+        """Return the mean loss since the last reading over all processes: the one wait there is.
+
+        It is not finite either where the last update left weights that are not.
+        """
+        largest = torch.stack(torch._foreach_norm(self.weights, torch.inf)).max()
+        total = torch.where(largest.isfinite(), self.loss_sum, torch.nan)
         self.loss_sum.zero_()
         if self.world > 1:
             distributed.all_reduce(total)
@@ -115,14 +122,14 @@ class Step:
     @contextmanager
     def averaged(self) -> Iterator[Network]:
         """Lend the network with the averaged weights in place of the last ones."""
-        if self.recipe.ema == 0:
+        if self.recipe.ema == 0 or self.steps_done == 0:
             yield self.network
             return
         last = [weight.detach().clone() for weight in self.weights]
         # The running mean started from nought; this takes out what that start still weighs.
         share = 1 - self.recipe.ema**self.steps_done
         with torch.no_grad():
-            torch._foreach_copy_(self.weights, torch._foreach_div(self.averages, max(share, 1e-12)))
+            torch._foreach_copy_(self.weights, torch._foreach_div(self.averages, share))
             try:
                 yield self.network
             finally:
@@ -135,7 +142,6 @@ class Step:
             "weights": self.network.state_dict(),
             "averages": self.averages,
             "optimiser": self.optimiser.state(),
-            "random": self._random_state(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -148,19 +154,16 @@ class Step:
             self.optimiser.load_state(state["optimiser"])
             self._refresh_worker()
         self.loss_sum.zero_()
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state["random"].cpu(), self.device)
-        else:
-            torch.set_rng_state(state["random"])
 
-    def _random_state(self) -> Tensor:
-        if self.device.type == "cuda":
-            return torch.cuda.get_rng_state(self.device)
-        return torch.get_rng_state()
+    def _seed_noise(self) -> None:
+        # Like the patches, noise follows from (seed, step, process): a resumed run and all its
+        # processes go on with what they would have drawn, and no generator is carried along.
+        key = f"{self.recipe.seed}/{self.steps_done}/{self.rank}".encode()
+        self._noise.manual_seed(int.from_bytes(blake2b(key, digest_size=8).digest()))
 
     def _update(self) -> None:
         loss = self._loss()
-        gradients = torch.autograd.grad(loss, list(self.worker.parameters()))
+        gradients = torch.autograd.grad(loss, _trainable(self.worker))
         with torch.no_grad():
             if self.world > 1:
                 gradients = _mean_over_processes(gradients)
@@ -195,13 +198,29 @@ class Step:
 
     def _refresh_worker(self) -> None:
         if self.worker is not self.network:
-            torch._foreach_copy_(list(self.worker.parameters()), self.weights)
+            torch._foreach_copy_(_trainable(self.worker), self.weights)
+
+
+def _global_generator(device: torch.device) -> torch.Generator:
+    # Compiled and captured steps draw from no other.
+    if device.type != "cuda":
+        return torch.default_generator
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[index]
+
+
+def _trainable(network: Network) -> list[Tensor]:
+    return [weight for weight in network.parameters() if weight.requires_grad]
 
 
 def _half_copy(network: Network) -> Network:
-    worker = copy.deepcopy(network)
-    for parameter in worker.parameters():
-        parameter.data = parameter.data.bfloat16()
+    # Buffers are shared, so that the running statistics of a batch norm reach the network. Its
+    # weights stay as they are: it is the one layer that autocast does not look after.
+    worker = copy.deepcopy(network, {id(buffer): buffer for buffer in network.buffers()})
+    for module in worker.modules():
+        if not isinstance(module, nn.modules.batchnorm._BatchNorm):
+            for parameter in module.parameters(recurse=False):
+                parameter.data = parameter.data.bfloat16()
     return worker
 
 

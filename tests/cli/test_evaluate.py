@@ -1,0 +1,165 @@
+"""``musigma evaluate``: the numbers of the tables, with a record of where they come from."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from musigma.evaluation import load_record
+from musigma.models import create, save
+
+
+def test_numbers_and_record(musigma, weights, photos, tmp_path):
+    record = tmp_path / "records" / "tiny.json"
+    result = musigma("evaluate", weights, "--data", photos, "--record", record, "--json")
+    assert (result.code, result.err) == (0, "")
+    found = json.loads(result.out)
+    assert (found["model"], found["data"]) == (str(weights), "photos")
+    assert found["protocol"]["name"] == "sr-y"
+    for name in ("psnr_y", "ssim_y", "pll", "sigma_psnr", "crps", "ause", "coverage"):
+        assert isinstance(found[name], float), name
+    stored = load_record(record)
+    assert stored.result == {name: found[name] for name in stored.result}
+    assert stored.data["num_images"] == 2
+    assert list(stored.images) == ["a", "b"]
+    mean = (stored.images["a"]["psnr_y"] + stored.images["b"]["psnr_y"]) / 2
+    assert stored.result["psnr_y"] == pytest.approx(mean)
+    assert stored.provenance["torch"] == torch.__version__
+
+
+def test_the_table_for_people(musigma, photos):
+    result = musigma("evaluate", "bicubic", "--data", photos, "--scale", 3)
+    assert (result.code, result.out) == (0, "")
+    assert "bicubic on photos" in result.err
+    assert "psnr_y" in result.err
+    assert "'scale': 3" in result.err
+    assert "coverage" not in result.err  # bicubic has no sigma
+
+
+def test_tiles_change_nothing(musigma, weights, photos):
+    whole, tiled = (
+        json.loads(musigma("evaluate", weights, "--data", photos, "--json", *words).out)
+        for words in ((), ("--tile", "9"))
+    )
+    assert tiled == whole
+
+
+def test_a_released_file_is_evaluated_like_ours(musigma, photos, tmp_path):
+    torch.manual_seed(0)
+    network = create("edsr-baseline", scale=2, num_blocks=1, width=8, value_range=255.0)
+    save(tmp_path / "ours.safetensors", network)
+    state = {f"module.{key}": value for key, value in network.state_dict().items()}
+    torch.save({"params_ema": state}, tmp_path / "theirs.pth")
+    ours, theirs = (
+        json.loads(musigma("evaluate", tmp_path / file, "--data", photos, "--json").out)
+        for file in ("ours.safetensors", "theirs.pth")
+    )
+    assert ours.pop("model") != theirs.pop("model")
+    assert ours == theirs
+
+
+def test_a_denoiser_is_measured_with_noise(musigma, photos, tmp_path):
+    torch.manual_seed(0)
+    save(tmp_path / "w.safetensors", create("dncnn", scale=1, num_layers=3))
+    words = ("evaluate", tmp_path / "w.safetensors", "--data", photos)
+    found = json.loads(musigma(*words, "--noise-std", 25, "--json").out)
+    assert (found["protocol"]["name"], found["protocol"]["noise_std"]) == ("denoise", 25.0)
+    assert {"psnr", "ssim"} < found.keys()
+    result = musigma(*words)
+    assert result.code == 2
+    assert "dncnn is a denoiser; give --noise-std, such as 25" in result.err
+
+
+def test_an_infinite_number_is_json_all_the_same(musigma, tmp_path):
+    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "black.png")
+    record = tmp_path / "record.json"
+    words = ("--data", tmp_path, "--scale", 2, "--json", "--record", record)
+    result = musigma("evaluate", "bicubic", *words)
+    assert result.code == 0
+
+    def refuse(name):
+        raise AssertionError(f"{name} is no JSON")
+
+    assert json.loads(result.out, parse_constant=refuse)["psnr_y"] is None
+    json.loads(record.read_text(), parse_constant=refuse)
+    assert load_record(record).result["psnr_y"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["bicubic", "--scale", "2", "--data", "nowhere"], "'nowhere'"),
+        (["bicubic", "--data", "photos"], "say which with --scale"),
+        (["bicubic", "--scale", "7", "--data", "photos"], "(2, 3, 4), not 7"),
+        (["bicubic", "--scale", "2", "--data", "photos", "--noise-std", "25"], "bicubic enlarges"),
+        (["bicubic", "--scale", "2", "--data", "photos", "--tile", "0"], "at least one pixel"),
+        (["bicubic", "--scale", "2", "--data", "small"], "small/a.png: SSIM needs 11x11 pixels"),
+        (["bicubic", "--scale", "2", "--data", "broken"], "broken/a.png: is empty"),
+        (["truncated.safetensors", "--data", "photos"], "is not a whole safetensors file"),
+        (["nowhere.pth", "--data", "photos"], "there is no weights file nowhere.pth"),
+        (["text.pth", "--data", "photos"], "text.pth cannot be loaded safely: it is damaged"),
+        (["{weights}", "--data", "photos", "--scale", "4"], "enlarges by 2, not by 4"),
+        (["{weights}", "--data", "photos", "--coverage", "0"], "coverage"),
+    ],
+)
+def test_what_goes_wrong_gives_one_line(musigma, weights, photos, monkeypatch, words, line):
+    monkeypatch.chdir(photos.parent)
+    for folder, data in (("small", None), ("broken", b"")):
+        Path(folder).mkdir()
+        picture = Path(folder) / "a.png"
+        if data is None:
+            Image.fromarray(np.zeros((9, 9, 3), np.uint8)).save(picture)
+        else:
+            picture.write_bytes(data)
+    Path("truncated.safetensors").write_bytes(weights.read_bytes()[:-100])
+    Path("text.pth").write_text("no weights")
+    result = musigma("evaluate", *(word.format(weights=weights) for word in words))
+    assert result.code == 2
+    assert result.out == ""
+    assert result.err.count("\n") == 1
+    assert result.err.startswith("error: ")
+    assert line in result.err
+
+
+def test_a_record_that_cannot_be_written_costs_no_numbers(musigma, photos):
+    record = photos / "a.png" / "record.json"
+    words = ("--data", photos, "--scale", 2, "--json", "--record", record)
+    result = musigma("evaluate", "bicubic", *words)
+    assert result.code == 2
+    assert json.loads(result.out)["psnr_y"] > 20
+    (line,) = result.errors
+    assert f"{record} could not be written" in line
+
+
+needs_data = pytest.mark.skipif(
+    not os.environ.get("MUSIGMA_DATA"), reason="MUSIGMA_DATA names no folder of data sets"
+)
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("scale", "psnr_y", "ssim_y"),
+    # Measured with an independent reference; published (made on Y alone): 33.66, 30.39, 28.42 dB
+    # and .9299, .8682, .8104.
+    [(2, 33.673, 0.9299), (3, 30.403, 0.8682), (4, 28.429, 0.8104)],
+)
+def test_bicubic_on_set5(musigma, scale, psnr_y, ssim_y):
+    found = json.loads(
+        musigma("evaluate", "bicubic", "--data", "Set5", "--scale", scale, "--json").out
+    )
+    assert found["psnr_y"] == pytest.approx(psnr_y, abs=0.01)
+    assert found["ssim_y"] == pytest.approx(ssim_y, abs=0.001)
+
+
+@needs_data
+@pytest.mark.slow
+def test_official_imdn_on_set5(musigma):
+    checkpoint = Path(os.environ.get("MUSIGMA_CHECKPOINTS", "")) / "imdn_x2.pth"
+    if not checkpoint.is_file():
+        pytest.skip("MUSIGMA_CHECKPOINTS names no folder with imdn_x2.pth")
+    found = json.loads(musigma("evaluate", checkpoint, "--data", "Set5", "--json").out)
+    assert found["psnr_y"] == pytest.approx(38.00, abs=0.01)  # Hui et al. 2019, table 5

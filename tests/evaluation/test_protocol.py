@@ -1,0 +1,103 @@
+"""The protocols do what they say; the expected values are worked out here with NumPy."""
+
+import numpy as np
+import pytest
+import torch
+from skimage.metrics import structural_similarity
+
+from musigma.evaluation import denoising, super_resolution
+from musigma.types import ConfigError
+
+
+def levels(*shape, seed):
+    return np.random.default_rng(seed).integers(0, 256, shape)
+
+
+def to_image(array):
+    return torch.from_numpy(array / 255).permute(2, 0, 1)[None].float()
+
+
+def luma(rgb):
+    """BT.601 studio swing of 8-bit RGB, not rounded."""
+    return rgb @ np.array([65.481, 128.553, 24.966]) / 255 + 16
+
+
+def psnr(one, other):
+    return 10 * np.log10(255**2 / np.mean((one - other) ** 2))
+
+
+def ssim(one, other):
+    options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
+    _, whole = structural_similarity(one, other, data_range=255, full=True, **options)
+    return whole[5:-5, 5:-5].mean()  # the positions where the window lies inside
+
+
+def test_super_resolution_is_measured_on_unrounded_luma_of_the_rounded_result():
+    target, noise = levels(40, 36, 3, seed=0), levels(40, 36, 3, seed=1)
+    result = target + (noise - 128) / np.sqrt(50)  # between the levels of 8 bits
+    result = result.clip(0, 255)
+    shown = np.floor(result + 0.5)
+    inside = np.s_[3:-3, 3:-3]
+    found = super_resolution(3).fidelity(to_image(result), to_image(target))
+    assert found.keys() == {"psnr_y", "ssim_y"}
+    ours, theirs = luma(shown)[inside], luma(target)[inside]
+    assert found["psnr_y"] == pytest.approx(psnr(ours, theirs), abs=1e-4)
+    assert found["ssim_y"] == pytest.approx(ssim(ours, theirs), abs=1e-6)
+
+
+def test_denoising_is_measured_on_every_channel_and_pixel():
+    target, noise = levels(31, 37, 3, seed=0), levels(31, 37, 3, seed=1)
+    result = 0.8 * target + 0.2 * noise
+    found = denoising(25, channels=3).fidelity(to_image(result), to_image(target))
+    assert found.keys() == {"psnr", "ssim"}
+    assert found["psnr"] == pytest.approx(psnr(np.floor(result + 0.5), target), abs=1e-4)
+
+
+def test_a_result_beyond_white_is_white():
+    image = torch.rand(1, 3, 40, 40, generator=torch.Generator().manual_seed(0)).round()
+    beyond = torch.where(image == 1, 1.7, -0.4)
+    found = super_resolution(2).fidelity(beyond, image)
+    assert found["psnr_y"] == float("inf")
+    assert found["ssim_y"] == pytest.approx(1)
+
+
+def test_pairs_for_super_resolution_are_cropped_colour():
+    low, target = super_resolution(4).pair(torch.rand(1, 1, 37, 31), "any")
+    assert low.shape == (1, 3, 9, 7)
+    assert target.shape == (1, 3, 36, 28)
+
+
+def test_noise_depends_on_name_and_seed_alone():
+    image = torch.full((1, 3, 40, 50), 0.99)
+    protocol = denoising(50, channels=3)
+    first, again = protocol.pair(image, "a").low, protocol.pair(image, "a").low
+    assert torch.equal(first, again)
+    assert not torch.equal(first, protocol.pair(image, "b").low)
+    assert not torch.equal(first, denoising(50, channels=3, seed=1).pair(image, "a").low)
+    assert first.max() > 1  # not clipped
+    assert ((first - image) * 255).std().item() == pytest.approx(50, rel=0.03)
+    assert protocol.pair(image, "a").target is image
+
+
+def test_grey_denoisers_see_grey():
+    low, target = denoising(15, channels=1).pair(torch.rand(1, 3, 20, 20), "a")
+    assert low.shape == target.shape == (1, 1, 20, 20)
+
+
+@pytest.mark.parametrize("scale", [1, 0, -2])
+def test_a_scale_that_does_not_enlarge(scale):
+    with pytest.raises(ConfigError, match=f"scale of 2 or more, got {scale}"):
+        super_resolution(scale)
+
+
+@pytest.mark.parametrize("noise_std", [-1, 300, float("nan")])
+def test_a_noise_level_outside_eight_bits(noise_std):
+    with pytest.raises(ConfigError, match=r"must lie in 0\.\.255"):
+        denoising(noise_std, channels=3)
+
+
+def test_a_protocol_is_printed_in_full():
+    printed = super_resolution(2).as_json()
+    assert printed["scale"] == printed["shave"] == 2
+    assert printed["measured_on"] == "y"
+    assert all(isinstance(value, str | int | float) for value in printed.values())

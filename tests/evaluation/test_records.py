@@ -1,0 +1,119 @@
+"""A record holds what is needed to trace a number, and one that does not is refused."""
+
+import copy
+import json
+import subprocess
+
+import pytest
+import torch
+
+from musigma.evaluation import Record, load_record, provenance, records
+from musigma.types import DataError
+
+RECORD = {
+    "kind": "evaluation",
+    "model": {"name": "bicubic", "scale": 2, "params": 0, "digest": ""},
+    "protocol": {"name": "sr-y"},
+    "data": {"name": "Set5", "hash": "0" * 64},
+    "result": {"psnr_y": 33.673},
+    "provenance": {
+        "commit": "0" * 40,
+        "musigma": "0.1",
+        "torch": "2.6",
+        "python": "3.11",
+        "device": "a processor",
+        "date": "2026-01-01",
+    },
+}
+
+
+def written(folder, content):
+    path = folder / "record.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_round_trip(tmp_path):
+    record = Record(**RECORD, seed=3, images={"baby": {"psnr_y": 37.0}})
+    record.save(tmp_path / "new" / "record.json")
+    assert load_record(tmp_path / "new" / "record.json") == record
+
+
+@pytest.mark.parametrize(
+    ("part", "key"), [(part, key) for part, keys in records.REQUIRED.items() for key in keys]
+)
+def test_what_is_missing_is_named(tmp_path, part, key):
+    for value in (None, "", "absent"):
+        content = copy.deepcopy(RECORD)
+        content[part][key] = value
+        if value == "absent":
+            del content[part][key]
+        if (key, value) == ("digest", ""):
+            continue  # a network without weights has no digest
+        with pytest.raises(DataError, match=rf"record\.json lacks {part}\.{key}, without which"):
+            load_record(written(tmp_path, content))
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("no json", "is no record"),
+        ("[1, 2]", "is no record"),
+        ("{}", "is no record"),
+        (RECORD | {"colour": "red"}, "unexpected keyword argument 'colour'"),
+        (RECORD | {"model": None}, "lacks model.name"),
+        (RECORD | {"data": ["Set5"]}, "lacks data.name"),
+        (RECORD | {"schema": 99}, "has schema 99; this version reads 1"),
+        (RECORD | {"result": {}}, "holds no result"),
+    ],
+    ids=range(8),
+)
+def test_what_is_no_record(tmp_path, content, line):
+    with pytest.raises(DataError) as caught:
+        load_record(written(tmp_path, content))
+    assert line in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(DataError, match="could not be read"):
+        load_record(tmp_path / "nowhere.json")
+
+
+def test_provenance_says_where_a_number_was_made():
+    found = provenance(torch.device("cpu"))
+    assert set(records.REQUIRED["provenance"]) == found.keys()
+    assert all(found.values())
+
+
+def fake_git(monkeypatch, answers):
+    def run(command, **_):
+        if answers is None:
+            raise FileNotFoundError("git")
+        output = answers.get(command[3], "")
+        return subprocess.CompletedProcess(command, 0 if output else 1, stdout=output)
+
+    monkeypatch.delenv("MUSIGMA_COMMIT", raising=False)
+    monkeypatch.setattr(subprocess, "run", run)
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        ({"ls-files": "records.py\n", "rev-parse": "abc\n"}, "abc"),
+        ({"ls-files": "records.py\n", "rev-parse": "abc\n", "status": " M a\n"}, "abc+"),
+        # Installed into an environment that lies in the repository of another project.
+        ({"rev-parse": "theirs\n"}, f"release {records.__version__}"),
+        ({}, f"release {records.__version__}"),
+        (None, f"release {records.__version__}"),
+    ],
+    ids=["clean", "changed", "other project", "no repository", "no git"],
+)
+def test_commit(monkeypatch, answers, expected):
+    fake_git(monkeypatch, answers)
+    assert records.commit() == expected
+
+
+def test_commit_of_files_without_their_history(monkeypatch):
+    monkeypatch.setenv("MUSIGMA_COMMIT", "told")
+    assert records.commit() == "told"

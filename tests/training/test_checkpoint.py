@@ -1,0 +1,90 @@
+import math
+
+import pytest
+import torch
+
+from musigma.files import atomic_writer
+from musigma.training.checkpoint import KEPT, checkpoints, load_newest, save_checkpoint
+
+
+def content(value: float) -> dict:
+    return {
+        "step": {"weights": {"a": torch.full((50,), float(value))}, "averages": [torch.ones(2)]},
+        "spent": value,
+        "recipe": {"betas": (0.9, 0.999), "settings": {"width": 8}, "seconds": None},
+    }
+
+
+def save_all(folder, *steps):
+    for step in steps:
+        assert save_checkpoint(folder, step, content(step)).exists()
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_newest_are_kept_and_come_back(tmp_path):
+    assert load_newest(tmp_path) is None
+    assert load_newest(tmp_path / "not there") is None
+    save_all(tmp_path, 5, 10, 1000)
+    assert names(tmp_path) == ["step-000000010.checkpoint", "step-000001000.checkpoint"]
+    assert len(checkpoints(tmp_path)) == KEPT
+    found = load_newest(tmp_path)
+    assert torch.equal(found["step"]["weights"]["a"], torch.full((50,), 1000.0))
+    assert found["recipe"] == content(0)["recipe"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", ["weights", "averages"])
+def test_a_poisoned_state_is_never_written(tmp_path, value, place):
+    save_all(tmp_path, 5)
+    poisoned = content(6)
+    where = poisoned["step"][place]
+    where["a" if place == "weights" else 0][1] = value
+    assert save_checkpoint(tmp_path, 6, poisoned) is None
+    assert names(tmp_path) == ["step-000000005.checkpoint"]
+
+
+def damage(path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "cut":
+        data = data[: len(data) // 2]
+    elif how == "empty":
+        data = data[:0]
+    elif how == "header":
+        data[3] ^= 1
+    else:
+        data[-100] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["cut", "empty", "header", "bit"])
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, how, caplog):
+    save_all(tmp_path, 5, 10)
+    damage(tmp_path / "step-000000010.checkpoint", how)
+    assert load_newest(tmp_path)["spent"] == 5
+    assert "step-000000010.checkpoint is damaged" in caplog.text
+    damage(tmp_path / "step-000000005.checkpoint", how)
+    assert load_newest(tmp_path) is None
+
+
+def test_a_damaged_checkpoint_does_not_push_out_good_ones(tmp_path):
+    save_all(tmp_path, 50, 60)
+    for path in checkpoints(tmp_path):
+        damage(path, "cut")
+    save_all(tmp_path, 5)
+    assert load_newest(tmp_path)["spent"] == 5
+    save_all(tmp_path, 10)
+    assert names(tmp_path) == ["step-000000005.checkpoint", "step-000000010.checkpoint"]
+
+
+def test_what_a_crash_left_half_written_goes(tmp_path):
+    with atomic_writer(tmp_path / "step-000000005.checkpoint"):
+        (part,) = tmp_path.iterdir()
+        half_written = part.name
+    (tmp_path / "step-000000005.checkpoint").rename(tmp_path / half_written)
+    (tmp_path / "log.jsonl").write_text("{}\n")
+    assert load_newest(tmp_path) is None
+    save_all(tmp_path, 10)
+    assert names(tmp_path) == ["log.jsonl", "step-000000010.checkpoint"]

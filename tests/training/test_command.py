@@ -1,0 +1,95 @@
+"""``musigma train`` as it is typed: exit codes and what is printed."""
+
+import errno
+import json
+import os
+import sys
+
+import pytest
+
+from helpers.runs import (
+    assert_same,
+    send_signal_at,
+    small_recipe,
+    weights_in,
+    write_pictures,
+    write_recipe,
+)
+from musigma.cli.main import main
+from musigma.training.checkpoint import checkpoints
+from musigma.training.loop import train
+from musigma.training.step import Step
+
+
+def run_command(monkeypatch, *words) -> int:
+    monkeypatch.setattr(sys, "argv", ["musigma", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+def test_the_command(tmp_path, monkeypatch, capsys):
+    images = write_pictures(tmp_path / "images")
+    path = write_recipe(tmp_path / "own.toml", data=[str(images)])
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        send_signal_at(patch, 7)
+        assert run_command(patch, "train", path, "-o", folder) == 128 + 15
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "stopped by SIGTERM at step 7; --resume goes on" in printed.err
+    words = ("train", path, "steps=12", "-o", folder, "--resume", "--json")
+    assert run_command(monkeypatch, *words) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["weights"] == str(folder / "weights.safetensors")
+    assert result["step"] == 12
+    assert 0 < result["loss"] < 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["bacth=3"], "a recipe has no key 'bacth'; did you mean 'batch'"),
+        (["batch=many"], "batch must be a whole number, got 'many'"),
+        (["network=edsr-basline"], "there is no network called 'edsr-basline'"),
+        (["objective=laplace_nll"], "objective 'laplace_nll' needs sigma = true"),
+        (["data=nowhere"], "'nowhere'"),
+        (["patch=40"], "no training image has room for a patch of 80x80 pixels"),
+        (["validation=nowhere"], "'nowhere'"),
+        (["start_from=nowhere"], "'nowhere' is neither a weights file nor the name of a network"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_in_one_line(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.setattr(Step, "__call__", lambda *_: pytest.fail("a step was made"))
+    images = write_pictures(tmp_path / "images")
+    path = write_recipe(tmp_path / "own.toml", data=[str(images)])
+    assert run_command(monkeypatch, "train", path, *words, "-o", tmp_path / "run") == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.err.count("error:") == 1
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
+
+
+def test_a_full_disk_stops_the_run_in_one_line(tmp_path, monkeypatch, capsys):
+    images = write_pictures(tmp_path / "images")
+    path = write_recipe(tmp_path / "own.toml", data=[str(images)], save_every=5)
+    folder, sync, calls = tmp_path / "run", os.fsync, []
+
+    def fill_up(handle: int) -> None:
+        calls.append(handle)
+        if len(calls) > 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(handle)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fill_up)
+        assert run_command(patch, "train", path, "-o", folder) == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("error: step 15 could not be written: [Errno 28] No space left")
+    assert line.endswith("make room and go on with --resume")
+    assert [int(path.stem.removeprefix("step-")) for path in checkpoints(folder)] == [5, 10]
+    assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == set()
+    assert run_command(monkeypatch, "train", path, "-o", folder, "--resume") == 0
+    train(small_recipe(data=[str(images)]), tmp_path / "whole")
+    assert_same(weights_in(folder), weights_in(tmp_path / "whole"))

@@ -1,0 +1,104 @@
+import pytest
+import torch
+
+from helpers.runs import CPU, assert_same, small_recipe, small_step, write_pictures
+from musigma.models import load, save
+from musigma.training.checkpoint import save_checkpoint
+from musigma.training.setup import build_network, find_run, load_bank, training_data
+from musigma.types import ConfigError, DataError
+
+
+def checkpoint(folder, recipe, step=5):
+    content = {"recipe": recipe.as_json(), "weights": torch.ones(3)}
+    return save_checkpoint(folder, step, content)
+
+
+def test_a_new_run_has_nothing_to_go_on_from(tmp_path):
+    for resume in (True, False):
+        assert find_run(small_recipe(), tmp_path, world=1, resume=resume) is None
+
+
+def test_a_run_is_not_overwritten(tmp_path):
+    recipe = small_recipe()
+    checkpoint(tmp_path, recipe)
+    with pytest.raises(ConfigError, match="holds a run already; go on with --resume"):
+        find_run(recipe, tmp_path, world=1, resume=False)
+    assert find_run(recipe, tmp_path, world=1, resume=True)["recipe"] == recipe.as_json()
+
+
+def test_another_recipe_does_not_go_on_with_a_run(tmp_path):
+    checkpoint(tmp_path, small_recipe())
+    longer = small_recipe(steps=99, log_every=3, save_every=7)
+    assert find_run(longer, tmp_path, world=1, resume=True) is not None
+    for changes in ({"seed": 1}, {"settings": {"num_blocks": 2}}, {"data": ["elsewhere"]}):
+        with pytest.raises(ConfigError, match=f"the run to resume has {next(iter(changes))} ="):
+            find_run(small_recipe(**changes), tmp_path, world=1, resume=True)
+
+
+def test_a_run_of_damaged_checkpoints_is_not_begun_anew(tmp_path):
+    recipe = small_recipe()
+    checkpoint(tmp_path, recipe).write_bytes(b"")
+    with pytest.raises(DataError, match=r"every checkpoint in .* is damaged"):
+        find_run(recipe, tmp_path, world=1, resume=True)
+
+
+def test_processes_must_share_the_batch(tmp_path):
+    with pytest.raises(ConfigError, match="a batch of 4 cannot be shared by 3 processes"):
+        find_run(small_recipe(batch=4), tmp_path, world=3, resume=False)
+
+
+def test_data_are_looked_for_first(tmp_path):
+    with pytest.raises(DataError, match="nowhere"):
+        find_run(small_recipe(validation="nowhere"), tmp_path, world=1, resume=False)
+    with pytest.raises(DataError, match="nowhere"):
+        training_data(small_recipe())
+
+
+def test_several_folders_are_one_set(tmp_path):
+    folders = [write_pictures(tmp_path / name, num) for name, num in (("a", 2), ("b", 3))]
+    recipe = small_recipe(data=[str(folder) for folder in folders])
+    found = training_data(recipe)
+    assert found.name == "a+b"
+    assert [item.name for item in found.items] == ["a/0", "a/1", "b/0", "b/1", "b/2"]
+    assert load_bank(recipe, CPU).num_images == 5
+
+
+def test_images_too_small_for_a_patch(tmp_path):
+    folder = write_pictures(tmp_path / "images", height=20, width=20)
+    with pytest.raises(DataError, match="room for a patch of 22x22"):
+        load_bank(small_recipe(data=[str(folder)], patch=11), CPU)
+
+
+def test_a_network_must_have_something_to_train():
+    with pytest.raises(ConfigError, match="bicubic has no weights to train"):
+        build_network(small_recipe(network="bicubic", settings={}))
+
+
+def test_a_network_must_fit_the_images():
+    with pytest.raises(ConfigError, match="takes images of 3 channels; set channels = 3"):
+        build_network(small_recipe(channels=1))
+
+
+def test_a_misspelt_setting_of_the_network():
+    with pytest.raises(ConfigError, match="has no setting 'widht'; did you mean 'width'"):
+        build_network(small_recipe(settings={"widht": 8}))
+
+
+def test_initial_weights_follow_from_the_seed():
+    before = torch.get_rng_state()
+    first, again = (build_network(small_recipe(seed=3)).state_dict() for _ in range(2))
+    assert_same(first, again)
+    other = build_network(small_recipe(seed=4)).state_dict()
+    assert not torch.equal(first["head.0.weight"], other["head.0.weight"])
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_network_starts_from_another(tmp_path):
+    trained = small_step(small_recipe(seed=9)).network
+    save(tmp_path / "x2.safetensors", trained)
+    start = str(tmp_path / "x2.safetensors")
+    assert_same(build_network(small_recipe(start_from=start)).state_dict(), trained.state_dict())
+    larger = build_network(small_recipe(start_from=start, scale=3)).state_dict()
+    shared = load(start).network.state_dict()
+    assert torch.equal(larger["head.0.weight"], shared["head.0.weight"])
+    assert larger["tail.0.0.weight"].shape != shared["tail.0.0.weight"].shape

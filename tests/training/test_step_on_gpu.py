@@ -1,0 +1,66 @@
+"""One captured graph against the same step run eagerly."""
+
+import copy
+
+import pytest
+import torch
+
+from helpers.runs import CPU, assert_same, small_bank, small_recipe, small_step, weights_of
+from musigma.training.step import Step
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
+GPU = torch.device("cuda")
+RANDOM = "expected_l1 + 0.01 * sigma_l1"
+
+
+def make(*, captured: bool, **changes: object) -> Step:
+    values = {"settings": {"num_blocks": 4, "width": 64}, "batch": 16, "patch": 12, **changes}
+    step = small_step(small_recipe(**values), device=GPU)
+    if captured:
+        step.prepare()
+    return step
+
+
+def run(step: Step, num_steps: int) -> float:
+    for _ in range(num_steps):
+        step(1e-3)
+    return step.read_loss(num_steps)
+
+
+def test_a_captured_step_is_the_eager_step(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    steps = [make(captured=captured, compile=False, objective=RANDOM) for captured in (True, False)]
+    losses = [run(step, 20) for step in steps]
+    assert losses[0] == losses[1]
+    assert_same(*map(weights_of, steps))
+
+
+def test_a_compiled_step_agrees():
+    """Up to the rounding of bfloat16: the losses of 50 steps differed by 3e-4 on an H200."""
+    compiled, eager = (run(make(captured=captured), 50) for captured in (True, False))
+    assert compiled == pytest.approx(eager, rel=3e-3)
+
+
+def test_a_graph_goes_on_with_a_loaded_state(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    step = make(captured=True, compile=False, objective=RANDOM)
+    run(step, 4)
+    state = copy.deepcopy(step.state())
+    run(step, 4)
+    whole = weights_of(step)
+    step.load_state(state)
+    run(step, 4)
+    assert_same(weights_of(step), whole)
+
+
+def test_a_bank_on_the_host_gives_the_same_patches(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    recipe = small_recipe(compile=False)
+    steps = [small_step(recipe, bank=small_bank(recipe, place), device=GPU) for place in (CPU, GPU)]
+    for step in steps:
+        step.prepare()
+        run(step, 10)
+    assert_same(*map(weights_of, steps))
