@@ -17,7 +17,8 @@ demo: $(VENV)/.core
 	$(BIN)/musigma demo -o out/demo
 
 test: lint
-	$(BIN)/python -m pytest -q -n auto
+	# One thread for each of the workers: threads that share a core wait for each other.
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

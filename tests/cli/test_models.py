@@ -43,7 +43,7 @@ def test_every_network_is_listed(musigma, monkeypatch):
         assert facts["paper"]
     table = musigma("models", "--scale", 2)
     assert table.code == 0
-    lines = table.err.splitlines()
+    lines = table.out.splitlines()
     assert max(len(line) for line in lines) <= 80
     assert [line.split()[0] for line in lines[1:-1]] == [n for n, scale in known if scale == 2]
 

@@ -19,19 +19,19 @@ RELEASED = DATA.parent / "checkpoints" / "dncnn_gray_25.pth"
     ("name", "channels", "num_layers"), [("dncnn", 1, 17), ("dncnn-colour", 3, 20)]
 )
 def test_parameters_by_hand(name, channels, num_layers):
-    # Zhang et al. 2017, section III-A; with batch norm folded each layer has weights and biases.
+    # With batch norm folded, each layer has weights and biases.
     first, last = (channels * 9 + 1) * 64, (64 * 9 + 1) * channels
     facts = card(name, scale=1)
     assert facts.params == first + (num_layers - 2) * (64 * 9 + 1) * 64 + last
     # Of 720 x 1280 pixels, each weight is used once for each.
     biases = 64 * (num_layers - 1) + channels
     assert facts.macs_g == pytest.approx((facts.params - biases) * 720 * 1280 / 1e9)
-    # "a receptive field of 35 x 35" for 17 layers, 41 x 41 for 20.
+    # A receptive field of 35 x 35 for 17 layers, 41 x 41 for 20.
     assert facts.radius == num_layers
 
 
 def test_official_names():
-    # The keys of KAIR's dncnn_25.pth.
+    # The keys of a released file for grey images at level 25 (KAIR, models/network_dncnn.py).
     state = create("dncnn", scale=1).state_dict()
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 34
@@ -74,8 +74,8 @@ def test_predicts_the_noise():
 @pytest.mark.slow
 @pytest.mark.parametrize(("data", "published"), [("Set12", 30.43), ("BSD68", 29.23)])
 def test_released_weights_give_the_published_psnr(data, published):
-    # Zhang et al. 2017, tables II and III, at noise level 25; 0.03 dB for another draw of the
-    # noise and for the rounding to 8 bits.
+    # Zhang et al. 2017, at noise level 25; 0.03 dB for another draw of the noise and for the
+    # rounding to 8 bits.
     if not RELEASED.is_file() or not (DATA / "denoising" / data).is_dir():
         pytest.skip(f"MUSIGMA_DATA names no folder with denoising/{data} and ../checkpoints")
     network = load_file(RELEASED).network

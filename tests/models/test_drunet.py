@@ -5,14 +5,14 @@ from musigma.inference.predictor import predict, with_noise_map
 from musigma.models import Identity, card, create, with_sigma
 from musigma.models.drunet import recognise
 from musigma.models.weights import load_file
+from musigma.types import ImageError
 
 TINY = {"widths": (8, 8, 12, 16), "num_blocks": 1}
 
 
 @pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
 def test_parameters(name):
-    # 32.64M: Zhang et al. 2021, section 3.2, and the size of the released files (32,638,656 and
-    # 32,640,960 float32 values).
+    # Published as 32.64M; the two differ in 9 x 64 weights for each channel in or out.
     assert card(name, scale=1).params == {"drunet": 32_640_960, "drunet-grey": 32_638_656}[name]
 
 
@@ -36,8 +36,7 @@ def test_small_form_costs_a_tenth_or_so():
 
 @pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
 def test_official_names(name):
-    # The keys of drunet_color.pth and drunet_gray.pth (KAIR, models/network_unet.py: a sequence of
-    # one layer is the layer itself).
+    # KAIR, models/network_unet.py, where a sequence of one layer is the layer itself.
     channels = 3 if name == "drunet" else 1
     with torch.device("meta"):
         state = create(name, scale=1).state_dict()
@@ -94,3 +93,20 @@ def test_tiles_of_an_odd_image_give_the_whole():
     whole, tiled = predict(network, image, tile=160), predict(network, image, tile=30)
     torch.testing.assert_close(tiled.mean, whole.mean)
     torch.testing.assert_close(tiled.sigma, whole.sigma)
+
+
+def test_a_grey_image_goes_through_as_three_equal_channels():
+    network = create("drunet", scale=1, **TINY).eval()
+    image = torch.rand(1, 1, 13, 11)
+    with torch.inference_mode():
+        colour = network(with_noise_map(image.expand(1, 3, 13, 11), 25)).mean
+    grey = predict(network, with_noise_map(image, 25)).mean
+    torch.testing.assert_close(grey, colour.mean(1, keepdim=True))
+
+
+def test_wrong_channels_are_explained():
+    colour, grey = (create(name, scale=1, **TINY).eval() for name in ("drunet", "drunet-grey"))
+    with pytest.raises(ImageError, match=r"takes 4 channels, a noise map .* and the image has 3"):
+        predict(colour, torch.rand(1, 3, 13, 11))
+    with pytest.raises(ImageError, match="use a network for colour, such as drunet"):
+        predict(grey, with_noise_map(torch.rand(1, 3, 13, 11), 25))

@@ -12,18 +12,18 @@ from musigma.models.weights import load_file
     [("ffdnet", 1, 15, 64), ("ffdnet-colour", 3, 12, 96)],
 )
 def test_costs_by_hand(name, channels, num_layers, width):
-    # Zhang et al. 2018, section III-C: 15 layers of 64 channels for grey, 12 of 96 for colour.
+    # Zhang et al. 2018: 15 layers of 64 channels for grey, 12 of 96 for colour.
     first, last = (4 * channels + 1) * 9 * width, width * 9 * 4 * channels
     weights = first + (num_layers - 2) * width * width * 9 + last
     facts = card(name, scale=1)
     assert facts.params == weights + (num_layers - 1) * width + 4 * channels
     assert facts.macs_g == pytest.approx(weights * 360 * 640 / 1e9)
-    # "receptive field ... 62 x 62" for 15 layers: 31 cells of two pixels, at worst 31 to one side.
+    # For 15 layers 31 cells of two pixels, 62 x 62: at worst 31 pixels to one side.
     assert facts.radius == 2 * num_layers + 1
 
 
 def test_official_names():
-    # The keys of KAIR's ffdnet_gray.pth and ffdnet_color.pth.
+    # KAIR, models/network_ffdnet.py.
     for name, num_keys, first, last in (
         ("ffdnet", 30, (64, 5, 3, 3), (4, 64, 3, 3)),
         ("ffdnet-colour", 24, (96, 13, 3, 3), (12, 96, 3, 3)),

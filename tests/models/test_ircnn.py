@@ -8,16 +8,16 @@ from musigma.models.weights import load_file
 
 @pytest.mark.parametrize(("name", "channels"), [("ircnn", 1), ("ircnn-colour", 3)])
 def test_parameters_by_hand(name, channels):
-    # Zhang et al. 2017, figure 2: seven 3x3 layers of 64 channels.
+    # Seven 3x3 layers of 64 channels.
     facts = card(name, scale=1)
     middle = 5 * (64 * 9 + 1) * 64
     assert facts.params == (channels * 9 + 1) * 64 + middle + (64 * 9 + 1) * channels
-    # "the receptive field of the proposed network with the dilated filters is 33 x 33".
+    # 1 + 2 + 3 + 4 + 3 + 2 + 1: a receptive field of 33 x 33.
     assert facts.radius == 16
 
 
 def test_official_names():
-    # The keys of each of the 25 denoisers in KAIR's ircnn_gray.pth.
+    # KAIR, models/network_dncnn.py.
     state = create("ircnn", scale=1).state_dict()
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 14
@@ -27,7 +27,7 @@ def test_official_names():
 
 
 def test_dilations():
-    # The paper's dilation factors, 1, 2, 3, 4, 3, 2 and 1.
+    # KAIR, models/network_dncnn.py.
     network = create("ircnn", scale=1, width=8)
     assert [layer.dilation[0] for layer in network.model[::2]] == [1, 2, 3, 4, 3, 2, 1]
 

@@ -13,6 +13,9 @@ from rich.text import Text
 screen = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
 """For people; results that programs read go to stdout. Names of files are shown as they are."""
 
+results = Console(highlight=False, markup=False, emoji=False)
+"""For tables and other results, on stdout."""
+
 
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout."""

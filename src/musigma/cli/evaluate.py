@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from musigma.cli.common import parse_size, print_json, progress_bar, screen
+from musigma.cli.common import parse_size, print_json, progress_bar, results
 
 if TYPE_CHECKING:
     from musigma.evaluation import Protocol, Record
@@ -88,5 +88,5 @@ def _show(record: "Record") -> None:
     table.add_column("value", justify="right")
     for name, value in record.result.items():
         table.add_row(name, f"{value:.4f}")
-    screen.print(table)
-    screen.print(f"protocol: {record.protocol}")
+    results.print(table)
+    results.print(f"protocol: {record.protocol}")

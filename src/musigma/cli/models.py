@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from musigma.cli.common import print_json, progress_bar, screen
+from musigma.cli.common import print_json, progress_bar, results
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,7 +44,7 @@ def models(
     if json:
         print_json(cards[0] if name and len(cards) == 1 else cards)
     else:
-        screen.print(_table(cards))
+        results.print(_table(cards))
 
 
 def _facts(card: Any) -> dict[str, Any]:

@@ -53,7 +53,8 @@ class Protocol:
 
     def fidelity(self, mean: Tensor, target: Tensor) -> dict[str, float]:
         """Measure a restored image, ``(1, C, H, W)``."""
-        shown = quantise(mean.double()) if self.rounded else mean.double()
+        # Rounded in the type of the target, so that equal levels are equal numbers.
+        shown = (quantise(mean) if self.rounded else mean).double()
         target = target.double()
         if self.measured_on == "y":
             shown, target = (rgb_to_y(match_channels(image, 3)) for image in (shown, target))

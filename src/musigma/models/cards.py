@@ -27,7 +27,7 @@ class ModelCard:
         sigma_macs_g: Its multiply-adds, counted apart.
         radius: Receptive-field radius in input pixels; ``None`` for the whole image.
         size_multiple: Origins of exact tiles are multiples of this.
-        tiling: ``"exact"`` or ``"feathered"``.
+        tiling: ``"exact"``: tiles give what the whole image gives; or ``"approximate"``.
         paper: Where the network was published.
         year: When.
     """
@@ -93,7 +93,7 @@ def card(name: str, *, scale: int) -> ModelCard:
         sigma_macs_g=counted["branch"] / 1e9,
         radius=base.radius,
         size_multiple=base.size_multiple,
-        tiling="feathered" if base.radius is None else "exact",
+        tiling="approximate" if base.radius is None else "exact",
         paper=facts.paper,
         year=facts.year,
     )
