@@ -225,3 +225,19 @@ def test_names_are_shown_as_they_are(musigma, weights, tmp_path):
     assert names(folder) == ["[bold]a.png"]
     assert result.errors == [f"error: {missing}: matches no picture"]
     assert f"1 written to {folder}, 1 failed" in result.err
+
+
+def test_a_page_for_each_picture(musigma, weights, photos, tmp_path):
+    out = tmp_path / "out"
+    assert musigma("upscale", photos, "-o", out, "--model", weights, "--page").code == 0
+    pages = sorted(path.name for path in out.glob("*.html"))
+    assert pages == sorted(f"{path.stem}.html" for path in photos.iterdir())
+    assert "<html" in (out / pages[0]).read_text()
+
+
+def test_a_coverage_that_nobody_fitted(musigma, weights, photos, tmp_path):
+    words = ("upscale", photos, "-o", tmp_path / "out", "--model", weights, "--coverage", "0.9")
+    result = musigma(*words)
+    assert result.code == 2
+    assert "is not calibrated; 'musigma calibrate ... --coverage 0.9'" in result.err
+    assert not (tmp_path / "out").exists()

@@ -172,14 +172,16 @@ def test_a_run_in_a_thread(tmp_path):
 
 def test_a_loss_that_is_not_finite_rolls_back_once(tmp_path, monkeypatch):
     recipe = recipe_in(tmp_path, schedule="constant", warmup=0.0)
-    rates = []
-    call = Step.__call__
+    rates, averaged = [], []
+    call, read = Step.__call__, Step.read_loss
     monkeypatch.setattr(Step, "__call__", lambda s, rate: (rates.append(rate), call(s, rate))[1])
+    monkeypatch.setattr(Step, "read_loss", lambda s, n: (averaged.append(n), read(s, n))[1])
     poison_at(monkeypatch, 13)
     train(recipe, tmp_path / "run")
     folder = tmp_path / "run"
     assert notes(folder) == ["loss not finite before step 15; back to 10, half the rate"]
     assert rates == [1e-3] * 15 + [5e-4] * 10
+    assert averaged == [5] * 5
     assert [line["step"] for line in read_log(folder) if "loss" in line] == [5, 10, 15, 20]
     assert load_newest(folder)["slower"] == 0.5
     assert all(value.isfinite().all() for value in weights_in(folder).values())

@@ -18,6 +18,7 @@ from musigma.training.journal import read_log
 from musigma.training.loop import StoppedError, train
 
 KILLS = int(os.environ.get("MUSIGMA_KILLS", "3"))
+DIE_WRITING = "import os; os.fsync = lambda _: os.kill(os.getpid(), 9)"
 SIGNAL_AT_8 = "import pytest, helpers.runs as r; r.send_signal_at(pytest.MonkeyPatch(), 8)"
 
 
@@ -46,6 +47,9 @@ def test_a_run_survives_being_killed_at_any_moment(tmp_path):
         "save_every": 5,
     }
     recipe, folder = write_recipe(tmp_path / "own.toml", **values), tmp_path / "run"
+    # Once for certain when a checkpoint is half written, then whenever.
+    assert start(recipe, folder, first=DIE_WRITING).wait() == -signal.SIGKILL
+    assert [path.suffix for path in folder.glob(".*")] == [".part"]
     moments = random.Random(0)
     for _ in range(KILLS):
         logged = num_logged(folder)

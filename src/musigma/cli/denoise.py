@@ -29,6 +29,10 @@ def denoise(
     model: Annotated[str, typer.Option(help="A name, or a weights file.")] = "drunet-small",
     sigma: Annotated[bool, typer.Option(help="Write the error map of each picture too.")] = False,
     npz: Annotated[bool, typer.Option(help="Write mean and error map as NPZ too.")] = False,
+    page: Annotated[bool, typer.Option(help="Write a page to look at for each picture.")] = False,
+    coverage: Annotated[
+        float | None, typer.Option(help="Of the intervals; the model must be calibrated for it.")
+    ] = None,
     tile: Annotated[
         str, typer.Option(help="Largest side of a tile in pixels; auto: as --memory allows.")
     ] = "auto",
@@ -51,6 +55,8 @@ def denoise(
         estimate_noise=noise_std == "auto",
         sigma=sigma,
         npz=npz,
+        page=page,
+        coverage=coverage,
         tile=parse_tile(tile),
         memory=parse_size(memory),
     )

@@ -28,6 +28,10 @@ def upscale(
     model: Annotated[str, typer.Option(help="A name, or a weights file.")] = "edsr-baseline",
     sigma: Annotated[bool, typer.Option(help="Write the error map of each picture too.")] = False,
     npz: Annotated[bool, typer.Option(help="Write mean and error map as NPZ too.")] = False,
+    page: Annotated[bool, typer.Option(help="Write a page to look at for each picture.")] = False,
+    coverage: Annotated[
+        float | None, typer.Option(help="Of the intervals; the model must be calibrated for it.")
+    ] = None,
     tile: Annotated[
         str, typer.Option(help="Largest side of a tile in pixels; auto: as --memory allows.")
     ] = "auto",
@@ -48,6 +52,8 @@ def upscale(
         folder=output,
         sigma=sigma,
         npz=npz,
+        page=page,
+        coverage=coverage,
         tile=parse_tile(tile),
         memory=parse_size(memory),
     )

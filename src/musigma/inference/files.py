@@ -14,12 +14,14 @@ from musigma.data.sigma_files import write_sigma
 from musigma.functional.noise import estimate_noise_std
 from musigma.functional.resize import resize
 from musigma.inference.calibration import Calibration
+from musigma.inference.page import write_page
 from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
 from musigma.models import Model, entry
 from musigma.types import ConfigError, ImageError, Prediction
 
 TileProgress = Callable[[int, int], None]
 SIGMA, PICTURE, INTERVAL, NPZ = ".sigma.png", ".error-map.png", ".interval.png", ".npz"
+PAGE = ".html"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,8 @@ class Options:
         estimate_noise: Whether to estimate the noise level of each picture instead.
         sigma: Whether to write the error map, as 16-bit PNG and as a picture.
         npz: Whether to write it, with the mean, as NPZ too.
+        page: Whether to write a page to look at: input against result, and the error map.
+        coverage: Of the intervals; the model must be calibrated for it.
         tile: Largest side of a tile.
         memory: Bytes that a tile may need.
     """
@@ -41,6 +45,8 @@ class Options:
     estimate_noise: bool = False
     sigma: bool = False
     npz: bool = False
+    page: bool = False
+    coverage: float | None = None
     tile: int | None = None
     memory: int = DEFAULT_MEMORY
 
@@ -73,7 +79,7 @@ def restore_file(
     output = options.folder / source.name
     if _real(output) == _real(source.path):
         raise image_error(output, "would replace its own source; choose another output folder")
-    calibration = calibration_of(model)
+    calibration = check_coverage(model, options.coverage)
     image, meta = read_image(source.path)
     try:
         if options.estimate_noise:
@@ -86,6 +92,8 @@ def restore_file(
         meta = replace(meta, alpha=resize(meta.alpha, size=size).clamp(0, 1))
     write_image(output, prediction.mean, meta)
     sigma = _write_error(prediction, calibration, output, options)
+    if options.page:
+        _write_page(model, image, prediction, calibration, output)
     return Restored(
         source=source.path,
         output=output,
@@ -135,6 +143,40 @@ def calibration_of(model: Model) -> Calibration | None:
     return Calibration.from_dict(stored) if stored else None
 
 
+def check_coverage(model: Model, coverage: float | None) -> Calibration | None:
+    """Return a model's calibration, and refuse one that is not for the coverage asked for."""
+    calibration = calibration_of(model)
+    if coverage is not None and (calibration is None or calibration.coverage != coverage):
+        state = f"calibrated for {calibration.coverage}" if calibration else "not calibrated"
+        raise ConfigError(
+            f"{model.name} is {state}; 'musigma calibrate ... --coverage {coverage}' fits "
+            "intervals to held-out images"
+        )
+    return calibration
+
+
+def _write_page(
+    model: Model,
+    image: Tensor,
+    prediction: Prediction,
+    calibration: Calibration | None,
+    output: Path,
+) -> None:
+    facts, interval = {"Model": model.name}, None
+    if calibration is not None and prediction.sigma is not None:
+        facts["Intervals"] = calibration.promise
+        interval = calibration.apply(prediction.sigma)
+    write_page(
+        _beside(output, PAGE),
+        before=image,
+        prediction=prediction,
+        interval=interval,
+        coverage=calibration.coverage if calibration and interval is not None else None,
+        title=output.name,
+        facts=facts,
+    )
+
+
 def _write_error(
     prediction: Prediction, calibration: Calibration | None, output: Path, options: Options
 ) -> Path | None:
@@ -153,9 +195,9 @@ def _write_error(
 
 
 def _results(output: Path, options: Options) -> list[Path]:
-    if not (options.sigma or options.npz):
-        return [output]
-    return [output, *(_beside(output, ending) for ending in (SIGMA, PICTURE, INTERVAL, NPZ))]
+    endings = (SIGMA, PICTURE, INTERVAL, NPZ) if options.sigma or options.npz else ()
+    pages = (PAGE,) if options.page else ()
+    return [output, *(_beside(output, ending) for ending in (*endings, *pages))]
 
 
 def _beside(output: Path, ending: str) -> Path:

@@ -25,7 +25,7 @@ class Step:
 
     There are three copies of the weights. `network` holds them in float32 and is what the optimiser
     changes; the worker holds them in the precision of the arithmetic, rounded anew after each
-    update, so that no layer casts its own; `average` is their running mean.
+    update, so that no layer casts its own; `averages` holds their running mean.
 
     The bank serves patches inside the step when it lies on the step's device; otherwise they are
     gathered on the host and sent across, one step ahead of their use.
