@@ -320,3 +320,10 @@ def test_loading_warns_of_nothing(tmp_path):
         with pytest.raises(WeightsError):
             load(tmp_path / "w.pth")
     assert seen == []
+
+
+def test_weights_without_sigma_start_a_network_that_has_it():
+    source, network = small(2), with_sigma(small(2), width=4)
+    left_out = warm_start(network, source)
+    assert all(key.startswith("branch.") for key in left_out)
+    assert torch.equal(network.base.head[0].weight, source.head[0].weight)
