@@ -72,10 +72,10 @@ def test_predicts_the_noise():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("data", "published"), [("Set12", 30.43), ("BSD68", 29.23)])
+@pytest.mark.parametrize(("data", "published"), [("Set12", 30.43)])
 def test_released_weights_give_the_published_psnr(data, published):
     # Zhang et al. 2017, at noise level 25; 0.03 dB for another draw of the noise and for the
-    # rounding to 8 bits.
+    # rounding to 8 bits. BSD68, which takes six times as long, gave 29.227 where 29.23 is printed.
     if not RELEASED.is_file() or not (DATA / "denoising" / data).is_dir():
         pytest.skip(f"MUSIGMA_DATA names no folder with denoising/{data} and ../checkpoints")
     network = load_file(RELEASED).network

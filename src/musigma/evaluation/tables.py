@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from musigma.evaluation.records import Record, load_record
 from musigma.types import DataError
@@ -105,13 +106,18 @@ def _by_set(
     cells: dict[tuple[int, str], dict[str, str]] = {}
     for record in records:
         if record.kind == "evaluation" and needs in record.result:
-            key = (record.model["scale"], record.model["name"])
+            key = (record.model["scale"], _label(record.model))
             cells.setdefault(key, {})[record.data["name"]] = cell(record.result)
     rows = [
-        [f"{name} x{scale}", *(found.get(one, "") for one in SETS)]
-        for (scale, name), found in sorted(cells.items())
+        [name, *(found.get(one, "") for one in SETS)] for (_, name), found in sorted(cells.items())
     ]
     return markdown(["model", *SETS], rows)
+
+
+def _label(model: dict[str, Any]) -> str:
+    # Weights of ours say how they were trained; released files of others do not.
+    released = model["digest"] and not model.get("training")
+    return f"{model['name']} x{model['scale']}" + (" (its authors' weights)" if released else "")
 
 
 def main(arguments: Sequence[str]) -> None:
