@@ -48,12 +48,10 @@ def models(
 
 
 def _facts(card: Any) -> dict[str, Any]:
-    from musigma.models.weights import SHIPPED
-
     facts = asdict(card)
     for key in ("macs_g", "sigma_macs_g"):
         facts[key] = round(facts[key], 1)
-    facts["shipped"] = (SHIPPED / f"{card.name}-x{card.scale}.safetensors").is_file()
+    facts["shipped"] = bool(card.licence)
     return facts
 
 

@@ -8,6 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from musigma.models.network import Network
 from musigma.models.registry import create, entry
 from musigma.models.sigma_branch import mean_only, with_sigma
+from musigma.models.weights import shipped_metadata
 
 HR_SIZE = (720, 1280)
 """Height and width of the image for which the field counts MACs."""
@@ -28,6 +29,8 @@ class ModelCard:
         radius: Receptive-field radius in input pixels; ``None`` for the whole image.
         size_multiple: Origins of exact tiles are multiples of this.
         tiling: ``"exact"``: tiles give what the whole image gives; or ``"approximate"``.
+        value_range: Range that the layers of a network trained here work in.
+        licence: Of the weights that ship; empty where none do.
         paper: Where the network was published.
         year: When.
     """
@@ -42,6 +45,8 @@ class ModelCard:
     radius: int | None
     size_multiple: int
     tiling: str
+    value_range: float
+    licence: str
     paper: str
     year: int
 
@@ -94,6 +99,8 @@ def card(name: str, *, scale: int) -> ModelCard:
         radius=base.radius,
         size_multiple=base.size_multiple,
         tiling="approximate" if base.radius is None else "exact",
+        value_range=getattr(getattr(base, "shift", None), "value_range", 1.0),
+        licence=shipped_metadata(name, scale).get("licence", ""),
         paper=facts.paper,
         year=facts.year,
     )

@@ -87,6 +87,16 @@ def load(model: str | Path, *, scale: int | None = None) -> Model:
     return Model(network=network.eval(), name=name)
 
 
+def shipped_metadata(name: str, scale: int) -> dict[str, Any]:
+    """Return what the weights that ship say of themselves; nothing where none ship."""
+    path = SHIPPED / f"{name}-x{scale}.safetensors"
+    if not path.is_file():
+        return {}
+    with safe_open(path, framework="pt") as file:
+        found: dict[str, Any] = json.loads(file.metadata()["musigma"])
+    return found
+
+
 def load_file(path: Path, *, scale: int | None = None) -> Model:
     """Load a weights file: ours, or a foreign one recognised by its keys."""
     try:
