@@ -164,8 +164,10 @@ def finish(step: Step, clock: Clock, journal: Journal) -> Path:
         save_state(step, clock, journal)
         result = validate(step)
         journal.log(step.steps_done, clock, **result)
+        # Of files on this machine the name is enough; paths are nobody else's business.
+        names = {key: Path(getattr(recipe, key)).name for key in ("start_from", "teacher")}
         training = {
-            "recipe": recipe.as_json(),
+            "recipe": recipe.as_json() | names,
             "seed": recipe.seed,
             "steps": step.steps_done,
             "seconds": round(clock.seconds, 1),
