@@ -115,9 +115,14 @@ def _by_set(
 
 
 def _label(model: dict[str, Any]) -> str:
+    label = f"{model['name']} x{model['scale']}"
+    if not model["digest"]:
+        return label
     # Weights of ours say how they were trained; released files of others do not.
-    released = model["digest"] and not model.get("training")
-    return f"{model['name']} x{model['scale']}" + (" (its authors' weights)" if released else "")
+    training = model.get("training")
+    if not training:
+        return f"{label} (released weights)"
+    return f"{label}, {training['recipe']['objective']}, {training['seconds']:.0f} s"
 
 
 def main(arguments: Sequence[str]) -> None:
