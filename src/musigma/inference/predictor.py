@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from musigma.functional.color import match_channels
+from musigma.inference.canvas import Canvas
 from musigma.inference.tiling import (
     SMALL,
     Tile,
@@ -54,7 +55,7 @@ def predict(
         multiple=network.size_multiple,
         least=max(1, min(SMALL + 1, memory // bytes_per_pixel(network))),
     )
-    canvas = _Canvas(network, height, width)
+    canvas = Canvas(network, height, width)
     for number, piece in enumerate(tiles, 1):
         canvas.paste(piece, _run(network, image, piece))
         if progress:
@@ -89,43 +90,6 @@ def _fit_channels(network: Network, image: Tensor) -> tuple[Tensor, bool]:
     return image, False
 
 
-class _Canvas:
-    """The result as it grows."""
-
-    def __init__(self, network: Network, height: int, width: int) -> None:
-        self.scale = network.scale
-        self.shape = (1, network.out_channels, height * self.scale, width * self.scale)
-        self.mean = _empty(self.shape)
-        self.sigma: Tensor | None = None
-
-    def paste(self, tile: Tile, result: Prediction) -> None:
-        rows, columns, scale = tile.rows, tile.columns, self.scale
-        top = (rows.start - rows.read_start) * scale
-        left = (columns.start - columns.read_start) * scale
-        height = (rows.stop - rows.start) * scale
-        width = (columns.stop - columns.start) * scale
-        here = (
-            ...,
-            slice(rows.start * scale, rows.start * scale + height),
-            slice(columns.start * scale, columns.start * scale + width),
-        )
-        there = (..., slice(top, top + height), slice(left, left + width))
-        self.mean[here] = result.mean[there].float().cpu()
-        if result.sigma is not None:
-            if self.sigma is None:
-                self.sigma = _empty(self.shape)
-            self.sigma[here] = result.sigma[there].float().cpu()
-
-    def prediction(self, *, grey: bool) -> Prediction:
-        results = [self.mean] if self.sigma is None else [self.mean, self.sigma]
-        if not all(bool(torch.isfinite(values).all()) for values in results):
-            raise ImageError("the network returned values that are not finite; check its weights")
-        if not grey:
-            return Prediction(self.mean, self.sigma)
-        sigma = None if self.sigma is None else self.sigma.mean(1, keepdim=True)
-        return Prediction(self.mean.mean(1, keepdim=True), sigma)
-
-
 @torch.inference_mode()
 def _run(network: Network, image: Tensor, tile: Tile) -> Prediction:
     rows, columns = tile.rows, tile.columns
@@ -139,11 +103,3 @@ def _run(network: Network, image: Tensor, tile: Tile) -> Prediction:
             f"a tile of {size} pixels, border included, is too large for {device}; "
             "give less --memory, or a smaller --tile"
         ) from error
-
-
-def _empty(shape: tuple[int, ...]) -> Tensor:
-    try:
-        return torch.empty(shape)
-    except RuntimeError as error:
-        text = f"a result of {shape[-1]} x {shape[-2]} pixels does not fit the memory"
-        raise ImageError(f"{text}; cut the picture into parts") from error
