@@ -22,7 +22,9 @@ class ResidualBlock(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Refine the features."""
-        return features + self.body(features) * self.res_scale
+        change = self.body(features)
+        # Multiplying by 1 would cost a pass over memory in training.
+        return features + (change if self.res_scale == 1 else change * self.res_scale)
 
 
 def pixel_shuffle_upsampler(width: int, scale: int) -> nn.Sequential:

@@ -1,9 +1,10 @@
 """One update, from patches to averaged weights: eager on a CPU, one captured graph on a GPU."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, distributed, nn
 from musigma.data.patches import Bank
 from musigma.losses import Objective
 from musigma.models import Network, entry
+from musigma.training.deferred import DeferringConv, defer, gradients_of
 from musigma.training.feed import HostFeed
 from musigma.training.optimiser import Optimiser
 from musigma.training.recipe import Recipe
@@ -73,6 +75,7 @@ class Step:
         self._noise = _global_generator(device)
         self.optimiser = Optimiser(recipe, self.weights, self.learning_rate)
         self._loss: Callable[[], Tensor] = self._loss_of_patches
+        self._deferred: list[list[DeferringConv]] = []
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, learning_rate: float) -> None:
@@ -93,6 +96,7 @@ class Step:
             return
         torch.backends.cudnn.benchmark = True
         if self.recipe.compile:
+            self._defer()
             self._loss = torch.compile(self._loss_of_patches, fullgraph=True, dynamic=False)
         before = copy.deepcopy(self.state())
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -163,12 +167,11 @@ class Step:
 
     def _update(self) -> None:
         loss = self._loss()
-        gradients = torch.autograd.grad(loss, _trainable(self.worker))
+        gradients = gradients_of(loss, _trainable(self.worker), self._deferred)
         with torch.no_grad():
             if self.world > 1:
                 gradients = _mean_over_processes(gradients)
-            mine = [weight.grad for weight in self.weights if weight.grad is not None]
-            torch._foreach_copy_(mine, gradients)
+            _hand_over(gradients, self.weights)
             if self.recipe.clip:
                 nn.utils.clip_grad_norm_(self.weights, self.recipe.clip, foreach=True)
             self.optimiser.step()
@@ -195,6 +198,14 @@ class Step:
         mean, sigma = prediction
         prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
         return self.objective(prediction, target, low=low)
+
+    def _defer(self) -> None:
+        # The kernel is for half precision, in which the worker alone computes.
+        if self.half and find_spec("triton"):
+            share, channels = self._choice["batch"], self.worker.in_channels
+            example = torch.zeros(share, channels, self.recipe.patch, self.recipe.patch)
+            with torch.autocast(self.device.type, torch.bfloat16):
+                self._deferred = defer(self.worker, example.to(self.device))
 
     def _refresh_worker(self) -> None:
         if self.worker is not self.network:
@@ -224,9 +235,23 @@ def _half_copy(network: Network) -> Network:
     return worker
 
 
-def _mean_over_processes(gradients: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _hand_over(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+    """Make gradients those of the weights, in the precision of the weights."""
+    halves: list[tuple[Tensor, Tensor]] = []
+    for gradient, weight in zip(gradients, weights, strict=True):
+        if gradient.dtype == weight.dtype:
+            weight.grad = gradient
+        else:
+            assert weight.grad is not None
+            halves.append((weight.grad, gradient))
+    if halves:
+        mine, theirs = zip(*halves, strict=True)
+        torch._foreach_copy_(mine, theirs)
+
+
+def _mean_over_processes(gradients: Sequence[Tensor]) -> Sequence[Tensor]:
     flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
     distributed.all_reduce(flat)
     flat /= distributed.get_world_size()
     pieces = torch.split(flat, [gradient.numel() for gradient in gradients])
-    return tuple(p.view(g.shape) for p, g in zip(pieces, gradients, strict=True))
+    return [p.view(g.shape) for p, g in zip(pieces, gradients, strict=True)]
