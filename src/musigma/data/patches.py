@@ -84,7 +84,7 @@ class Bank:
         """Where the images lie."""
         return self.ends.device
 
-    def sample(self, step: Tensor, *, batch: int, seed: int, first: int = 0) -> Patches:
+    def sample(self, step: Tensor, *, batch: int, seed: int | Tensor, first: int = 0) -> Patches:
         """Gather the patches of a step, each turned or mirrored in one of eight ways.
 
         Every position of every image is equally likely. Built from tensor operations alone, so

@@ -8,6 +8,7 @@ those of all equal layers into weight gradients at once.
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -22,11 +23,13 @@ class DeferringConv(nn.Conv2d):
     """A 3x3 convolution whose backward pass leaves the gradients of weight and bias out.
 
     Attributes:
+        rectifies: Whether it is followed by a ReLU, which is then made part of it.
         probe: Stands for what the layer writes: the gradient with respect to it is that of the
             output. Its values are never read.
         seen: What the layer read last.
     """
 
+    rectifies: bool
     probe: Tensor
     seen: Tensor
 
@@ -34,23 +37,44 @@ class DeferringConv(nn.Conv2d):
         """Convolve as ever."""
         image = input.to(self.weight.dtype)
         self.seen = image.detach()
-        return _Convolve.apply(image, self.weight, self.bias, self.probe)  # type: ignore[no-untyped-call]
+        return _Convolve.apply(image, self.weight, self.bias, self.probe, self.rectifies)  # type: ignore[no-untyped-call]
 
 
 class _Convolve(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, image, weight, bias, probe):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205, ARG004
+    def forward(ctx, image, weight, bias, probe, rectifies):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205, ARG004
+        if rectifies:
+            output = convolve_and_rectify(image, weight, bias)
+            ctx.save_for_backward(image, weight, output)
+            return output
         ctx.save_for_backward(image, weight)
         return nn.functional.conv2d(image, weight, bias, padding=1)
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
-        image, weight = ctx.saved_tensors
+        image, weight, *output = ctx.saved_tensors
+        if output:
+            gradient = torch.where(output[0] > 0, gradient, 0)
         one, nought = (1, 1), (0, 0)
         back, *_ = torch.ops.aten.convolution_backward(
             gradient, image, weight, None, one, one, one, False, nought, 1, (True, False, False)
         )
-        return back, None, None, gradient
+        return back, None, None, gradient, None
+
+
+@torch.library.custom_op("musigma::convolve_and_rectify", mutates_args=())
+def convolve_and_rectify(image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Convolve, add the bias and rectify, in one kernel where there is one."""
+    if image.is_cuda:
+        one = (1, 1)
+        return torch.cudnn_convolution_relu(image, weight, bias, one, one, one, 1)
+    return nn.functional.conv2d(image, weight, bias, padding=1).relu()
+
+
+@convolve_and_rectify.register_fake
+def _(image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # noqa: ARG001
+    shape = (image.shape[0], weight.shape[0], *image.shape[2:])
+    return image.new_empty(shape).contiguous(memory_format=torch.channels_last)
 
 
 def defer(worker: nn.Module, example: Tensor, *, multiple: int = 64) -> list[list[DeferringConv]]:
@@ -79,11 +103,13 @@ def defer(worker: nn.Module, example: Tensor, *, multiple: int = 64) -> list[lis
     for layer, shapes in calls.items():
         if len(shapes) == 1:  # what one layer reads twice would have to be kept twice
             kinds[shapes[0]].append(layer)
-    return [
+    groups = [
         [_deferring(layer, wrote) for layer in group]
         for (_, wrote), group in kinds.items()
         if len(group) >= MIN_LAYERS
     ]
+    _take_in_relus(worker)
+    return groups
 
 
 def gradients_of(
@@ -121,7 +147,17 @@ def _deferring(layer: nn.Module, wrote: torch.Size) -> DeferringConv:
     # One number stands for all of them: a probe takes no memory.
     probe = torch.zeros((), dtype=layer.weight.dtype, device=layer.weight.device)
     layer.probe = probe.expand(wrote).requires_grad_()
+    layer.rectifies = False
     return layer
+
+
+def _take_in_relus(worker: nn.Module) -> None:
+    for chain in worker.modules():
+        if isinstance(chain, nn.Sequential):
+            for number, (layer, follower) in enumerate(pairwise(chain)):
+                if isinstance(layer, DeferringConv) and type(follower) is nn.ReLU:
+                    layer.rectifies = True
+                    chain[number + 1] = nn.Identity()
 
 
 def _channels_last(values: Tensor) -> Tensor:

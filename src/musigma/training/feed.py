@@ -3,6 +3,7 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import torch
+from torch import Tensor
 
 from musigma.data.patches import Bank, Patches
 
@@ -19,10 +20,10 @@ class HostFeed:
     """
 
     def __init__(
-        self, bank: Bank, device: torch.device, *, batch: int, seed: int, first: int
+        self, bank: Bank, device: torch.device, *, batch: int, seed: Tensor, first: int
     ) -> None:
         self.bank = bank
-        self.choice = {"batch": batch, "seed": seed, "first": first}
+        self.batch, self.seed, self.first = batch, seed, first
         self.pinned = device.type == "cuda"
         self.pool = ThreadPoolExecutor(1)
         self.ahead: tuple[int, Future[Patches]] | None = None
@@ -37,5 +38,7 @@ class HostFeed:
         self.ahead = (step + 1, self.pool.submit(self._gather, step + 1))
 
     def _gather(self, step: int) -> Patches:
-        patches = self.bank.sample(torch.tensor(step), **self.choice)
+        patches = self.bank.sample(
+            torch.tensor(step), batch=self.batch, seed=self.seed, first=self.first
+        )
         return Patches(*(part.pin_memory() for part in patches)) if self.pinned else patches

@@ -2,8 +2,7 @@
 
 cuDNN computes them one layer at a time. A layer of 64 channels fills a large card badly, and each
 comes with a clearing of workspace, a sum of parts and a pass for the gradient of the bias: at batch
-16 these small kernels take as long as the arithmetic. Here all layers of a kind share one grid, and
-the bias comes along.
+16 these small kernels take as long as the arithmetic. Here all layers of a kind share one grid.
 """
 
 import torch
@@ -17,13 +16,14 @@ from torch import Tensor
 BLOCK = 64
 """Channels to a tile, in and out; also the granularity of the layers it serves."""
 
+MANY_PIXELS = 100_000
+
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _weight_gradients(  # type: ignore[no-untyped-def]
     inputs,
     gradients,
     weights,
-    biases,
     num_layers: tl.constexpr,
     num_pixels,
     height: tl.constexpr,
@@ -46,21 +46,13 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     to_channel = tile // in_tiles % out_tiles * block
     layer = tile // (in_tiles * out_tiles)
 
-    input_address = inputs[0].to(tl.int64)
-    gradient_address = gradients[0].to(tl.int64)
-    for other in tl.static_range(1, num_layers):
-        input_address = tl.where(layer == other, inputs[other].to(tl.int64), input_address)
-        gradient_address = tl.where(layer == other, gradients[other].to(tl.int64), gradient_address)
-    kind = inputs[0].dtype
-    input_start = input_address.to(kind)
-    gradient_start = gradient_address.to(kind)
-
+    input_start = _chosen(inputs, layer, num_layers)
+    gradient_start = _chosen(gradients, layer, num_layers)
     channel = tl.arange(0, block)
     step = tl.arange(0, depth)
     left = tl.zeros((block, block), tl.float32)
     middle = tl.zeros((block, block), tl.float32)
     right = tl.zeros((block, block), tl.float32)
-    bias = tl.zeros((block,), tl.float32)
     rounds = tl.cdiv(tl.cdiv(num_pixels, depth), num_parts)
     first = part * rounds * depth
     last = tl.minimum(first + rounds * depth, num_pixels)
@@ -77,13 +69,16 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
         input_at = input_start + source[:, None] * num_in + (from_channel + channel)[None, :]
         input_at = tl.multiple_of(input_at, [1, 16])
         turned = tl.trans(gradient)
-        here = tl.load(input_at, mask=reaches[:, None], other=0.0)
+        # The three taps of a row read nearly the same pixels: the first brings them into the cache
+        # of the processor (.ca), which spares the cache all processors share.
+        here = tl.load(input_at, mask=reaches[:, None], other=0.0, cache_modifier=".ca")
         middle = tl.dot(turned, here, middle)
-        here = tl.load(input_at - num_in, mask=(reaches & (column > 0))[:, None], other=0.0)
+        there = reaches & (column > 0)
+        here = tl.load(input_at - num_in, mask=there[:, None], other=0.0, cache_modifier=".ca")
         left = tl.dot(turned, here, left)
-        here = tl.load(input_at + num_in, mask=(reaches & (column < width - 1))[:, None], other=0.0)
+        there = reaches & (column < width - 1)
+        here = tl.load(input_at + num_in, mask=there[:, None], other=0.0, cache_modifier=".ca")
         right = tl.dot(turned, here, right)
-        bias += tl.sum(gradient.to(tl.float32), 0)
 
     # Parts are stored apart and added in a fixed order afterwards: the result never wavers.
     place = part * num_layers + layer
@@ -94,18 +89,49 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     tl.store(weight_at, left)
     tl.store(weight_at + num_in, middle)
     tl.store(weight_at + 2 * num_in, right)
-    if (tap_row == 0) & (from_channel == 0):
-        tl.store(biases + place * num_out + to_channel + channel, bias)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _bias_gradients(  # type: ignore[no-untyped-def]
+    gradients,
+    biases,
+    num_layers: tl.constexpr,
+    num_pixels,
+    num_out: tl.constexpr,
+    num_parts: tl.constexpr,
+    block: tl.constexpr,
+    depth: tl.constexpr,
+):
+    # Apart from the weights: adding up inside their kernel holds its matrix products up.
+    program = tl.program_id(0)
+    part = program % num_parts
+    to_channel = program // num_parts % (num_out // block) * block
+    layer = program // (num_parts * (num_out // block))
+    gradient_start = _chosen(gradients, layer, num_layers)
+    channel = to_channel + tl.arange(0, block)
+    step = tl.arange(0, depth)
+    sums = tl.zeros((depth, block), tl.float32)
+    rounds = tl.cdiv(tl.cdiv(num_pixels, depth), num_parts)
+    first = part * rounds * depth
+    last = tl.minimum(first + rounds * depth, num_pixels)
+    for start in range(first, last, depth):
+        pixel = start + step
+        at = tl.multiple_of(gradient_start + pixel[:, None] * num_out + channel[None, :], [1, 16])
+        sums += tl.load(at, mask=(pixel < last)[:, None], other=0.0).to(tl.float32)
+    tl.store(biases + (part * num_layers + layer) * num_out + channel, tl.sum(sums, 0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _chosen(tensors, layer, num_layers: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the start of one of several tensors, by a number known at run time alone."""
+    address = tensors[0].to(tl.int64)
+    for other in tl.static_range(1, num_layers):
+        address = tl.where(layer == other, tensors[other].to(tl.int64), address)
+    return address.to(tensors[0].dtype)
 
 
 def weight_gradients(
-    inputs: list[Tensor],
-    gradients: list[Tensor],
-    *,
-    num_parts: int = 8,
-    depth: int = 64,
-    num_warps: int = 4,
-    num_stages: int = 3,
+    inputs: list[Tensor], gradients: list[Tensor], *, num_parts: int | None = None, depth: int = 64
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return the gradients of weights and biases of 3x3 convolutions that keep the size.
 
@@ -114,34 +140,33 @@ def weight_gradients(
         gradients: The gradient of what each wrote, ``(N, OUT, H, W)``, likewise.
         num_parts: Into how many parts the pixels are cut, so that every processor has work.
         depth: Pixels to a round.
-        num_warps: Of a program.
-        num_stages: Rounds whose reading is under way at once.
 
     Returns:
         Float32 ``(OUT, IN, 3, 3)`` in channels-last order and ``(OUT,)`` for each layer.
     """
     number, (batch, num_in, height, width) = len(inputs), inputs[0].shape
-    num_out = gradients[0].shape[1]
-    weights = inputs[0].new_empty((num_parts, number, num_out, 3, 3, num_in), dtype=torch.float32)
-    biases = inputs[0].new_empty((num_parts, number, num_out), dtype=torch.float32)
-    tiles = number * (num_in // BLOCK) * (num_out // BLOCK)
-    _weight_gradients[(tiles * num_parts * 3,)](
-        tuple(_flat(part) for part in inputs),
-        tuple(_flat(part) for part in gradients),
+    num_out, num_pixels = gradients[0].shape[1], batch * height * width
+    parts = num_parts or (4 if num_pixels < MANY_PIXELS else 8)
+    weights = inputs[0].new_empty((parts, number, num_out, 3, 3, num_in), dtype=torch.float32)
+    biases = inputs[0].new_empty((parts, number, num_out), dtype=torch.float32)
+    read = tuple(_flat(part) for part in inputs)
+    wrote = tuple(_flat(part) for part in gradients)
+    sizes = {"num_layers": number, "num_pixels": num_pixels, "num_out": num_out}
+    cut = {"num_parts": parts, "block": BLOCK, "depth": depth}
+    tiles = number * (num_out // BLOCK)
+    _weight_gradients[(tiles * (num_in // BLOCK) * parts * 3,)](
+        read,
+        wrote,
         weights,
-        biases,
-        num_layers=number,
-        num_pixels=batch * height * width,
+        **sizes,
+        **cut,
+        num_in=num_in,
         height=height,
         width=width,
-        num_in=num_in,
-        num_out=num_out,
-        num_parts=num_parts,
-        block=BLOCK,
-        depth=depth,
-        num_warps=num_warps,
-        num_stages=num_stages,
+        num_warps=4,
+        num_stages=3,
     )
+    _bias_gradients[(tiles * parts,)](wrote, biases, **sizes, **cut, num_warps=4)
     return list(weights.sum(0).permute(0, 1, 4, 2, 3)), list(biases.sum(0))
 
 

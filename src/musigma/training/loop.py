@@ -18,11 +18,14 @@ from musigma.inference.device import pick_device
 from musigma.models import entry, save
 from musigma.training.checkpoint import load_newest, save_checkpoint
 from musigma.training.clock import Clock
-from musigma.training.journal import Journal
+from musigma.training.journal import Journal, read_log
 from musigma.training.recipe import Recipe
+from musigma.training.record import record_of
 from musigma.training.setup import find_run, processes, set_up
 from musigma.training.step import Step
 from musigma.types import MusigmaError
+
+WEIGHTS = "weights.safetensors"
 
 
 class TrainingError(MusigmaError):
@@ -158,25 +161,36 @@ def save_state(step: Step, clock: Clock, journal: Journal) -> None:
 
 
 def finish(step: Step, clock: Clock, journal: Journal) -> Path:
-    """Write the averaged weights, with how they were made, and the curves."""
-    recipe, path = step.recipe, journal.folder / "weights.safetensors"
-    if journal.writes:
-        save_state(step, clock, journal)
-        result = validate(step)
-        journal.log(step.steps_done, clock, **result)
-        # Of files on this machine the name is enough; paths are nobody else's business.
-        names = {key: Path(getattr(recipe, key)).name for key in ("start_from", "teacher")}
-        training = {
-            "recipe": recipe.as_json() | names,
-            "seed": recipe.seed,
-            "steps": step.steps_done,
-            "seconds": round(clock.seconds, 1),
-            "validation": result,
-            **provenance(step.device),
-        }
-        with step.averaged() as network:
-            save(path, network, training=training)
-        journal.draw()
+    """Validate, write the weights, the record of the run and its curves."""
+    if not journal.writes:
+        return journal.folder / WEIGHTS
+    result = validate(step)
+    journal.log(step.steps_done, clock, **result)
+    path = save_weights(step, clock, journal, result)
+    record = record_of(path, protocol_of(step.recipe), read_log(journal.folder))
+    record.save(journal.folder / "record.json")
+    journal.draw()
+    return path
+
+
+def save_weights(
+    step: Step, clock: Clock, journal: Journal, validation: dict[str, float] | None = None
+) -> Path:
+    """Write the averaged weights, with how they were made, and a last checkpoint."""
+    recipe, path = step.recipe, journal.folder / WEIGHTS
+    save_state(step, clock, journal)
+    # Of files on this machine the name is enough; paths are nobody else's business.
+    names = {key: Path(getattr(recipe, key)).name for key in ("start_from", "teacher")}
+    training = {
+        "recipe": recipe.as_json() | names,
+        "seed": recipe.seed,
+        "steps": step.steps_done,
+        "seconds": round(clock.seconds, 1),
+        "validation": validation or {},
+        **provenance(step.device),
+    }
+    with step.averaged() as network:
+        save(path, network, training=training)
     return path
 
 

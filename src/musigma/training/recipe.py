@@ -19,6 +19,7 @@ _RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
     ((*_POSITIVE, "sigma_width", "log_every"), "above nought", lambda n: 0 < n < math.inf),
     (("validate_every", "save_every", "clip", "noise_std"), "nought or more", lambda n: n >= 0),
     (("warmup", "ema", "betas"), "nought or more and below 1", lambda n: 0 <= n < 1),
+    (("shrink",), "above nought and below 1", lambda n: 0 < n < 1),
     (("seed",), "from 0 to 2147483647", lambda n: 0 <= n < 2**31),
 )
 
@@ -37,6 +38,8 @@ class Recipe:
         teacher: Weights file of a frozen teacher, for objectives that have one.
         start_from: Weights file or name to start from, such as x2 for x3 and x4.
         data: Training sets or folders.
+        shrink: Factors below 1 by which each training image is made smaller and added once more:
+            more pictures, and sharper ones.
         validation: The set on which progress is measured; empty for none.
         channels: 3 for colour, 1 for grey.
         noise_std: For denoising, the range of noise levels, in 8-bit units.
@@ -74,6 +77,7 @@ class Recipe:
     sigma_width: int = 160
     teacher: str = ""
     start_from: str = ""
+    shrink: tuple[float, ...] = ()
     validation: str = ""
     channels: Literal[1, 3] = 3
     noise_std: tuple[float, float] | None = None

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from musigma.data.catalog import Dataset, Item, find_dataset
 from musigma.data.patches import Bank, build_bank, load_images
+from musigma.functional.resize import resize
 from musigma.losses import Objective
 from musigma.models import Network, create, entry, load, warm_start, with_sigma
 from musigma.training.checkpoint import checkpoints, load_newest
@@ -67,16 +68,17 @@ def set_up(
     journal: Journal,
     *,
     device: torch.device,
-    rank: int,
-    world: int,
+    rank: int = 0,
+    world: int = 1,
+    bank: Bank | None = None,
 ) -> tuple[Step, Clock]:
-    """Load the data and make a step that is ready, at its beginning or where it was left."""
+    """Make a step that is ready, at its beginning or where it was left, loading data if need be."""
     teacher = load(recipe.teacher).network if recipe.teacher else None
     step = Step(
         recipe,
         build_network(recipe),
         Objective(recipe.objective, teacher=teacher),
-        load_bank(recipe, device, journal),
+        bank or load_bank(recipe, device, journal),
         device=device,
         rank=rank,
         world=world,
@@ -124,11 +126,18 @@ def load_bank(recipe: Recipe, device: torch.device, journal: Journal | None = No
     progress = journal.loading if journal else None
     paths = [item.target for item in training_data(recipe).items]
     images = load_images(paths, num_channels=recipe.channels, progress=progress)
+    images += [shrunk(image, factor, device) for factor in recipe.shrink for image in images]
     total = sum(image.numel() for image in images)
     place = device
     if device.type == "cuda" and 1.5 * total > 0.5 * torch.cuda.mem_get_info(device)[0]:
         place = torch.device("cpu")
     return build_bank(images, scale=recipe.scale, patch=recipe.patch, device=place)
+
+
+def shrunk(image: Tensor, factor: float, device: torch.device) -> Tensor:
+    """Return a smaller copy of a uint8 image ``(C, H, W)``, computed on a device."""
+    height, width = (max(1, round(side * factor)) for side in image.shape[1:])
+    return resize(image[None].to(device), size=(height, width))[0].cpu()
 
 
 def _check_same_run(theirs: dict[str, Any], ours: dict[str, Any]) -> None:

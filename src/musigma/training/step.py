@@ -3,12 +3,14 @@
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import blake2b
 from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.utils._pytree import tree_map
 
 from musigma.data.patches import Bank
 from musigma.losses import Objective
@@ -56,7 +58,8 @@ class Step:
         self.recipe, self.bank, self.device = recipe, bank, device
         self.rank, self.world = rank, world
         share = recipe.batch // world
-        self._choice = {"batch": share, "seed": recipe.seed, "first": rank * share}
+        self.seed = torch.tensor(recipe.seed, device=bank.device)
+        self._choice: dict[str, Any] = {"batch": share, "seed": self.seed, "first": rank * share}
         self._feed = (
             None if bank.device.type == device.type else HostFeed(bank, device, **self._choice)
         )
@@ -110,6 +113,13 @@ class Step:
             self._update()
         self._graph = graph
         self.load_state(before)
+
+    def restart(self, network: Network, seed: int) -> None:
+        """Begin anew with other initial weights and another seed; what is captured serves again."""
+        state = tree_map(torch.zeros_like, self.state())
+        self.recipe = replace(self.recipe, seed=seed)
+        self.seed.fill_(seed)
+        self.load_state(state | {"weights": network.state_dict()})
 
     def read_loss(self, num_steps: int) -> float:
         """Return the mean loss since the last reading over all processes: the one wait there is.
@@ -202,8 +212,8 @@ class Step:
     def _defer(self) -> None:
         # The kernel is for half precision, in which the worker alone computes.
         if self.half and find_spec("triton"):
-            share, channels = self._choice["batch"], self.worker.in_channels
-            example = torch.zeros(share, channels, self.recipe.patch, self.recipe.patch)
+            share, side = self.recipe.batch // self.world, self.recipe.patch
+            example = torch.zeros(share, self.worker.in_channels, side, side)
             with torch.autocast(self.device.type, torch.bfloat16):
                 self._deferred = defer(self.worker, example.to(self.device))
 
