@@ -112,6 +112,16 @@ def test_every_metric_equals_its_oracle(seed):
                 for mean, target, sigma in images
             ]
         ),
+        "sigma_psnr_calibrated": np.mean(
+            [
+                peak_signal_noise_ratio(
+                    np.abs(target - mean),
+                    stats.halfnorm.mean(scale=2 * np.maximum(sigma, SIGMA_FLOOR)),
+                    data_range=1,
+                )
+                for mean, target, sigma in images
+            ]
+        ),
         "ause": brute_force_ause(errors, sigmas, power=1),
         "coverage": (errors <= half_width).mean(),
         "width": 2 * half_width.mean(),
@@ -125,6 +135,18 @@ def test_rmse_ause_equals_brute_force(seed):
     images = list(random_set(seed))
     ause = fed(Sparsification("rmse"), images).compute().ause
     assert ause == pytest.approx(brute_force_ause(*pooled(images), power=2), abs=1e-4)
+
+
+def test_the_luma_of_sigma_predicts_the_error_of_the_luma():
+    generator = torch.Generator().manual_seed(0)
+    mean, target, sigma = torch.rand(3, 1, 3, 37, 31, generator=generator, dtype=torch.float64)
+    metric = UncertaintyMetrics(coverage=0.9, luma=True)
+    metric.update(mean, target, sigma)
+    weights = np.array([65.481, 128.553, 24.966]).reshape(1, 3, 1, 1) / 255
+    error, predicted = ((part.numpy() * weights).sum(1) for part in ((target - mean), sigma))
+    expected = -10 * np.log10(np.mean((np.abs(error) - predicted) ** 2))
+    assert metric.compute()["sigma_psnr_y"] == pytest.approx(expected, abs=1e-9)
+    assert "sigma_psnr_y" not in fed(UncertaintyMetrics(coverage=0.9), random_set(0)).compute()
 
 
 def test_without_a_calibration_intervals_are_normal():

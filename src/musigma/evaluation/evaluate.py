@@ -70,7 +70,8 @@ def evaluate(
             if uncertainty is None:
                 if coverage is None:
                     coverage = calibration.coverage if calibration else 0.9
-                uncertainty = UncertaintyMetrics(calibration=calibration, coverage=coverage)
+                luma = protocol.measured_on == "y" and prediction.sigma.shape[1] == 3
+                uncertainty = UncertaintyMetrics(calibration, coverage=coverage, luma=luma)
             uncertainty.update(prediction.mean, target, prediction.sigma)
     if not images:
         raise DataError(f"{dataset.name} holds no images to evaluate on")

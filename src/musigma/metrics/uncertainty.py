@@ -1,9 +1,12 @@
 """Every number that says how far a predicted sigma can be trusted, in one pass and fixed memory."""
 
+import math
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
+from musigma.functional.color import rgb_to_y
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.uncertainty import (
     crps_gaussian,
@@ -17,6 +20,10 @@ from musigma.metrics.image_mean import ImageMean
 from musigma.metrics.intervals import Intervals, Reliability
 from musigma.metrics.sparsification import Sparsification
 from musigma.types import ConfigError, DataError
+
+
+MEAN_OVER_STD = math.sqrt(2 / math.pi)
+"""Mean absolute value of a normal variable, in units of its std."""
 
 
 class SigmaCalibration(Protocol):
@@ -41,6 +48,7 @@ class UncertaintyMetrics:
     ========================  ===========  ===================================================
     ``pll``                   images       log-likelihood, sigma read as a std; nats
     ``sigma_psnr``            images       PSNR between sigma and the absolute error; dB
+    ``sigma_psnr_y``          images       the same of the luma of both; asked for by `luma`
     ``crps``                  images       continuous ranked probability score; image units
     ``ause``                  all values   area under the sparsification error, of the MAE
     ``calibration_error``     all values   mean ``|observed - level|`` over levels 0.01 to 0.99
@@ -49,8 +57,9 @@ class UncertaintyMetrics:
     ========================  ===========  ===================================================
 
     "images" is the mean over images of the value of each, as PSNR is reported; "all values" pools
-    pixels and channels. The first five rate the raw sigma, as the paper does; with a calibration
-    ``pll_calibrated``, ``crps_calibrated`` and ``calibration_error_calibrated`` stand beside them.
+    pixels and channels. All but the intervals rate the raw sigma, as the paper does; with a
+    calibration ``pll_calibrated``, ``sigma_psnr_calibrated`` and so on stand beside them. There
+    sigma is read as the std of a normal distribution, whose mean absolute error is 0.798 of it.
     Intervals are the calibration's; without one, those of a normal distribution with std sigma.
     Sigma is floored at `SIGMA_FLOOR` except in ``sigma_psnr`` and ``ause``.
 
@@ -65,7 +74,13 @@ class UncertaintyMetrics:
         0.9
     """
 
-    def __init__(self, calibration: SigmaCalibration | None = None, *, coverage: float) -> None:
+    def __init__(
+        self,
+        calibration: SigmaCalibration | None = None,
+        *,
+        coverage: float,
+        luma: bool = False,
+    ) -> None:
         if calibration is not None and calibration.coverage != coverage:
             raise ConfigError(
                 f"the calibration is for a coverage of {calibration.coverage}, asked was "
@@ -73,7 +88,8 @@ class UncertaintyMetrics:
             )
         self.calibration = calibration
         self._factor = normal_factor(coverage)
-        self._sigma_psnr = ImageMean(sigma_squared_error, finish=psnr_of)
+        self._residuals = _Residuals(luma)
+        self._calibrated_residuals = _Residuals(luma)
         self._sparsification = Sparsification()
         self._intervals = Intervals()
         self._raw = _Likelihoods()
@@ -82,24 +98,43 @@ class UncertaintyMetrics:
     def update(self, mean: Tensor, target: Tensor, sigma: Tensor) -> None:
         """Add the images of one batch, ``(N, C, H, W)`` in [0, 1]."""
         self._raw.update(mean, target, sigma)
-        self._sigma_psnr.update(mean, target, sigma)
+        self._residuals.update(mean, target, sigma)
         self._sparsification.update(mean, target, sigma)
         if self.calibration is None:
             half_width = self._factor * sigma.clamp_min(SIGMA_FLOOR)
         else:
             half_width = self.calibration.apply(sigma)
-            self._calibrated.update(mean, target, self.calibration.calibrated_sigma(sigma))
+            std = self.calibration.calibrated_sigma(sigma)
+            self._calibrated.update(mean, target, std)
+            self._calibrated_residuals.update(mean, target, MEAN_OVER_STD * std)
         self._intervals.update(mean, target, half_width)
 
     def compute(self) -> dict[str, float]:
         """Return the metrics of all images seen, by name."""
-        results = self._raw.compute()
+        results = self._raw.compute() | self._residuals.compute()
         if self.calibration is not None:
-            calibrated = self._calibrated.compute()
+            calibrated = self._calibrated.compute() | self._calibrated_residuals.compute()
             results |= {f"{name}_calibrated": value for name, value in calibrated.items()}
-        results["sigma_psnr"] = self._sigma_psnr.compute()
         results["ause"] = self._sparsification.compute().ause
         return results | self._intervals.compute()._asdict()
+
+
+class _Residuals:
+    """How near sigma is to the absolute error it predicts."""
+
+    def __init__(self, luma: bool) -> None:
+        self.all = ImageMean(sigma_squared_error, finish=psnr_of)
+        self.luma = ImageMean(sigma_squared_error, finish=psnr_of) if luma else None
+
+    def update(self, mean: Tensor, target: Tensor, sigma: Tensor) -> None:
+        self.all.update(mean, target, sigma)
+        if self.luma is not None:
+            black = rgb_to_y(torch.zeros_like(sigma))
+            self.luma.update(rgb_to_y(mean), rgb_to_y(target), rgb_to_y(sigma) - black)
+
+    def compute(self) -> dict[str, float]:
+        found = {"sigma_psnr": self.all.compute()}
+        return found if self.luma is None else found | {"sigma_psnr_y": self.luma.compute()}
 
 
 class _Likelihoods:
