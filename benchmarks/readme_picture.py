@@ -4,7 +4,7 @@ from pathlib import Path
 
 import torch
 
-from musigma.cli.demo import photo
+from musigma.data.portrait import portrait
 from musigma.evaluation import super_resolution
 from musigma.inference.predictor import predict
 from musigma.models import load
@@ -18,7 +18,7 @@ def main(path: Path) -> None:
     from matplotlib.figure import Figure
 
     model = load("edsr-baseline", scale=2)
-    low, target = super_resolution(2).pair(photo(), "photo")
+    low, target = super_resolution(2).pair(portrait(), "photo")
     mean, sigma = predict(model.network, low)
     small = torch.nn.functional.interpolate(low, scale_factor=2, mode="nearest")
     error = (mean - target).abs()
