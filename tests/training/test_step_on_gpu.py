@@ -14,6 +14,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
 ]
 GPU = torch.device("cuda")
+quiet = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile's own code
 RANDOM = "expected_l1 + 0.01 * sigma_l1"
 
 
@@ -39,14 +40,14 @@ def test_a_captured_step_is_the_eager_step(monkeypatch):
     assert_same(*map(weights_of, steps))
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # by torch.compile itself
+@quiet
 def test_a_compiled_step_agrees():
     """Up to the rounding of bfloat16: the losses of 50 steps differed by 3e-4 on an H200."""
     compiled, eager = (run(make(captured=captured), 50) for captured in (True, False))
     assert compiled == pytest.approx(eager, rel=3e-3)
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated")
+@quiet
 def test_equal_layers_share_one_kernel():
     """Over one step the gradients of the kernel are those of cuDNN, up to rounding."""
     steps = [make(captured=captured) for captured in (True, False)]
@@ -58,7 +59,7 @@ def test_equal_layers_share_one_kernel():
         assert ((ours - theirs).abs() < 1e-4).float().mean() > 0.97
 
 
-@pytest.mark.filterwarnings("ignore:.*should not be instantiated")
+@quiet
 def test_a_graph_serves_another_seed():
     first, second = make(captured=True, seed=0), make(captured=True, seed=1)
     run(first, 3)

@@ -21,7 +21,6 @@ from musigma.metrics.intervals import Intervals, Reliability
 from musigma.metrics.sparsification import Sparsification
 from musigma.types import ConfigError, DataError
 
-
 MEAN_OVER_STD = math.sqrt(2 / math.pi)
 """Mean absolute value of a normal variable, in units of its std."""
 

@@ -22,6 +22,9 @@ from musigma.types import ConfigError, WeightsError, nearest
 
 SHIPPED = Path(__file__).parents[1] / "weights"
 WRAPPERS = ("params_ema", "params", "state_dict", "model", "net")
+LICENCE = "Apache-2.0"
+"""Of the weights that ship, where they do not say otherwise: that of the project."""
+
 PREFIXES = ("module.", "_orig_mod.")
 
 
@@ -94,7 +97,7 @@ def shipped_metadata(name: str, scale: int) -> dict[str, Any]:
         return {}
     with safe_open(path, framework="pt") as file:
         found: dict[str, Any] = json.loads(file.metadata()["musigma"])
-    return found
+    return {"licence": LICENCE} | found
 
 
 def load_file(path: Path, *, scale: int | None = None) -> Model:
@@ -191,6 +194,8 @@ def warm_start(network: Network, source: Network) -> list[str]:
 def clean_keys(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """Unwrap ``params``-like dictionaries and strip what DDP and compile put before names.
 
+    State dicts under numbers, as KAIR's for IRCNN, become one, with the number before each name.
+
     Example:
         >>> list(clean_keys({"params": {"module._orig_mod.head.0.bias": torch.zeros(1)}}))
         ['head.0.bias']
@@ -199,8 +204,11 @@ def clean_keys(state: Mapping[str, Any]) -> dict[str, Tensor]:
         inner = state.get(wrapper)
         if isinstance(inner, Mapping):
             return clean_keys(inner)
-    cleaned = {}
+    cleaned: dict[str, Tensor] = {}
     for key, value in state.items():
+        if key.isdigit() and isinstance(value, Mapping):
+            cleaned |= {f"{key}.{name}": inner for name, inner in clean_keys(value).items()}
+            continue
         name = key
         while name.startswith(PREFIXES):
             name = name.split(".", 1)[1]

@@ -17,6 +17,10 @@ BLOCK = 64
 """Channels to a tile, in and out; also the granularity of the layers it serves."""
 
 MANY_PIXELS = 100_000
+"""From here on the pixels of a layer are cut into 8 parts, below into 4."""
+
+BIAS_PARTS = 64
+"""Reading everything once at the speed of memory takes many programs."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -148,11 +152,11 @@ def weight_gradients(
     num_out, num_pixels = gradients[0].shape[1], batch * height * width
     parts = num_parts or (4 if num_pixels < MANY_PIXELS else 8)
     weights = inputs[0].new_empty((parts, number, num_out, 3, 3, num_in), dtype=torch.float32)
-    biases = inputs[0].new_empty((parts, number, num_out), dtype=torch.float32)
+    biases = inputs[0].new_empty((BIAS_PARTS, number, num_out), dtype=torch.float32)
     read = tuple(_flat(part) for part in inputs)
     wrote = tuple(_flat(part) for part in gradients)
     sizes = {"num_layers": number, "num_pixels": num_pixels, "num_out": num_out}
-    cut = {"num_parts": parts, "block": BLOCK, "depth": depth}
+    cut = {"block": BLOCK, "depth": depth}
     tiles = number * (num_out // BLOCK)
     _weight_gradients[(tiles * (num_in // BLOCK) * parts * 3,)](
         read,
@@ -160,13 +164,16 @@ def weight_gradients(
         weights,
         **sizes,
         **cut,
+        num_parts=parts,
         num_in=num_in,
         height=height,
         width=width,
         num_warps=4,
         num_stages=3,
     )
-    _bias_gradients[(tiles * parts,)](wrote, biases, **sizes, **cut, num_warps=4)
+    _bias_gradients[(tiles * BIAS_PARTS,)](
+        wrote, biases, **sizes, **cut, num_parts=BIAS_PARTS, num_warps=4
+    )
     return list(weights.sum(0).permute(0, 1, 4, 2, 3)), list(biases.sum(0))
 
 
