@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from musigma.evaluation.records import load_record
-from musigma.evaluation.tables import fill, read_records
+from musigma.paper.documents import fill
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
+DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
 RECORDS = sorted(RESULTS.rglob("*.json"))
 
 
@@ -24,7 +25,7 @@ def test_every_record_is_whole(path):
         assert record.model["recipe"]["seed"] == record.seed
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/training.md"])
-def test_tables_equal_the_records(name):
-    text = (ROOT / name).read_text()
-    assert text == fill(text, read_records(RESULTS)), "run 'make tables'"
+@pytest.mark.parametrize("path", [ROOT / "README.md", *DOCUMENTS], ids=lambda path: path.name)
+def test_tables_equal_the_records(path):
+    text = path.read_text()
+    assert text == fill(text, RESULTS), "run 'make tables'"

@@ -2,14 +2,15 @@
 
 import json
 
-from musigma.cli import demo
+from musigma.data import portrait
 from musigma.data.io import read_image
 
 
 def test_demo(musigma, monkeypatch, tmp_path):
-    photo = demo.photo()
+    photo = portrait.portrait()
     assert photo.shape == (1, 3, 600, 512)
-    monkeypatch.setattr(demo, "photo", lambda: photo[..., 60:188, 200:308])  # the face is enough
+    face = photo[..., 60:188, 200:308]  # is enough
+    monkeypatch.setattr(portrait, "portrait", lambda: face)
     result = musigma("demo", "-o", tmp_path / "demo", "--json")
     assert (result.code, result.err) == (0, "")
     found = json.loads(result.out)

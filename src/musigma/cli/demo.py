@@ -1,14 +1,14 @@
 """``musigma demo``: the main job on a photo that is at hand, in seconds."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from musigma.cli.common import print_json, progress_bar, screen
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    pass
 
 
 def add_to(app: typer.Typer) -> None:
@@ -25,6 +25,7 @@ def demo(
 ) -> None:
     """Shrink a photo, enlarge it again, and show where the result may be wrong."""
     from musigma.data.io import write_image
+    from musigma.data.portrait import portrait
     from musigma.data.sigma_files import write_sigma
     from musigma.evaluation import super_resolution
     from musigma.inference.files import calibration_of
@@ -35,7 +36,7 @@ def demo(
 
     model, bicubic = load("edsr-baseline", scale=scale), load("bicubic", scale=scale)
     protocol = super_resolution(scale)
-    low, target = protocol.pair(photo(), "photo")
+    low, target = protocol.pair(portrait(), "photo")
     with progress_bar(quiet=json) as bar:
         task = bar.add_task(f"enlarging x{scale} with {model.name}", total=None)
         prediction = predict(
@@ -80,13 +81,3 @@ def demo(
     screen.print(f"PSNR on Y: bicubic {scores['bicubic']:.2f} dB, musigma {scores['musigma']:.2f}")
     screen.print(f"a gain of {gain:.2f} dB; {inside:.1%} of the values lie in their interval,")
     screen.print(f"{calibration.coverage:.0%} were asked for. Open {output / 'index.html'}")
-
-
-def photo() -> "Tensor":
-    """Return the public-domain portrait that matplotlib carries."""
-    from matplotlib import cbook
-
-    from musigma.data.io import read_image
-
-    path: Any = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
-    return read_image(path)[0]

@@ -1,16 +1,10 @@
-"""Tables made from records: what README and docs print is generated, never typed.
+"""Tables made from records: what README and docs print is generated, never typed."""
 
-``python -m musigma.evaluation.tables benchmarks/results FILE...`` brings files up to date.
-"""
-
-import re
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from musigma.evaluation.records import Record, load_record
-from musigma.types import DataError
 
 SETS = ("Set5", "Set14", "B100", "Urban100")
 Rows = list[list[str]]
@@ -21,8 +15,8 @@ def read_records(folder: Path) -> list[Record]:
     return [load_record(path) for path in sorted(folder.rglob("*.json"))]
 
 
-def markdown(headings: Sequence[str], rows: Rows) -> str:
-    """Format a table; the first column is text, the others are numbers.
+def markdown(headings: Sequence[str], rows: Rows, *, num_text: int = 1) -> str:
+    """Format a table; the first `num_text` columns are text, the others are numbers.
 
     Example:
         >>> print(markdown(["set", "PSNR"], [["Set5", "37.99"]]))
@@ -30,7 +24,8 @@ def markdown(headings: Sequence[str], rows: Rows) -> str:
         | --- | ---: |
         | Set5 | 37.99 |
     """
-    lines = [headings, ["---", *["---:"] * (len(headings) - 1)], *rows]
+    rules = ["---"] * num_text + ["---:"] * (len(headings) - num_text)
+    lines = [headings, rules, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -40,15 +35,30 @@ def fidelity_table(records: Iterable[Record]) -> str:
 
 
 def uncertainty_table(records: Iterable[Record]) -> str:
-    """Calibrated PLL, sigma-residual PSNR and coverage of each model on each set."""
+    """Calibrated PLL, sigma-residual PSNR on RGB and Y, and coverage, of each model on each set."""
 
     def cell(result: dict[str, float]) -> str:
-        pll, sigma_psnr, inside = (
-            result[key] for key in ("pll_calibrated", "sigma_psnr", "coverage")
-        )
-        return f"{pll:.2f} / {sigma_psnr:.2f} / {inside:.1%}"
+        on_y = f"{result['sigma_psnr_y']:.2f}" if "sigma_psnr_y" in result else "-"
+        pll, inside = result["pll_calibrated"], result["coverage"]
+        return f"{pll:.2f} / {result['sigma_psnr']:.2f} / {on_y} / {inside:.1%}"
 
-    return _by_set(records, cell, needs="pll_calibrated")
+    enlarged = [record for record in records if record.protocol["name"] != "denoise"]
+    return _by_set(enlarged, cell, needs="pll_calibrated")
+
+
+def denoising_table(records: Iterable[Record]) -> str:
+    """PSNR of each denoiser, and where it has error bars the coverage of its intervals."""
+    cells: dict[str, dict[tuple[str, float], str]] = {}
+    for record in records:
+        if record.kind == "evaluation" and record.protocol["name"] == "denoise":
+            found = f"{record.result['psnr']:.2f}"
+            if "coverage" in record.result:
+                found += f" / {record.result['coverage']:.1%}"
+            column = record.data["name"], record.protocol["noise_std"]
+            cells.setdefault(_label(record.model), {})[column] = found
+    columns = sorted({column for row in cells.values() for column in row})
+    rows = [[name, *(row.get(column, "") for column in columns)] for name, row in cells.items()]
+    return markdown(["model", *(f"{name} {noise:g}" for name, noise in columns)], rows)
 
 
 def speed_table(records: Iterable[Record]) -> str:
@@ -69,9 +79,10 @@ def runs_table(records: Iterable[Record]) -> str:
     """Validation PSNR of every training run, the best first within a scale."""
     found = []
     for record in records:
-        if record.kind == "training":
+        if record.kind == "training" and not _is_study(record.model["recipe"]):
             recipe, result = record.model["recipe"], record.result
-            scale, score = record.model["scale"], result["validation"]["psnr_y"]
+            found_psnr = result["validation"]
+            scale, score = record.model["scale"], found_psnr.get("psnr_y", found_psnr.get("psnr"))
             cells = [recipe["objective"], recipe["optimiser"], str(recipe["batch"])]
             cells += [f"{recipe['learning_rate']:g}", f"{result['seconds']:.0f}"]
             cells += [str(result["steps"]), f"{score:.2f}"]
@@ -83,21 +94,10 @@ def runs_table(records: Iterable[Record]) -> str:
 TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "fidelity": fidelity_table,
     "uncertainty": uncertainty_table,
+    "denoising": denoising_table,
     "training speed": speed_table,
     "training runs": runs_table,
 }
-
-
-def fill(text: str, records: list[Record]) -> str:
-    """Replace what stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` by the table."""
-
-    def table(match: re.Match[str]) -> str:
-        name = match[1].strip()
-        if name not in TABLES:
-            raise DataError(f"there is no table {name!r}; known: {', '.join(TABLES)}")
-        return f"<!-- table: {name} -->\n{TABLES[name](records)}\n<!-- end -->"
-
-    return re.sub(r"<!-- table: (.*?) -->\n.*?<!-- end -->", table, text, flags=re.DOTALL)
 
 
 def _by_set(
@@ -105,7 +105,10 @@ def _by_set(
 ) -> str:
     cells: dict[tuple[int, str], dict[str, str]] = {}
     for record in records:
-        if record.kind == "evaluation" and needs in record.result:
+        if "rival" in record.model:
+            continue  # it has a table of its own: the leaderboard
+        recipe = record.model.get("training", {}).get("recipe", {})
+        if record.kind == "evaluation" and needs in record.result and not _is_study(recipe):
             key = (record.model["scale"], _label(record.model))
             cells.setdefault(key, {})[record.data["name"]] = cell(record.result)
     rows = [
@@ -114,24 +117,19 @@ def _by_set(
     return markdown(["model", *SETS], rows)
 
 
+def _is_study(recipe: dict[str, Any]) -> bool:
+    # Runs of equal steps are compared with one another, in the table of `musigma paper study`.
+    return recipe.get("steps") is not None
+
+
 def _label(model: dict[str, Any]) -> str:
-    label = f"{model['name']} x{model['scale']}"
+    label = model["name"] if model["scale"] == 1 else f"{model['name']} x{model['scale']}"
     if not model["digest"]:
         return label
     # Weights of ours say how they were trained; released files of others do not.
     training = model.get("training")
     if not training:
         return f"{label} (released weights)"
-    return f"{label}, {training['recipe']['objective']}, {training['seconds']:.0f} s"
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Bring the tables of files up to date with a folder of records."""
-    folder, *files = (Path(argument) for argument in arguments)
-    records = read_records(folder)
-    for path in files:
-        path.write_text(fill(path.read_text(), records))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    start = training["recipe"].get("start_from")
+    goes_on = f" from {Path(start).stem}" if start else ""
+    return f"{label}, {training['recipe']['objective']}, {training['seconds']:.0f} s{goes_on}"

@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 _Curve = TypeVar("_Curve", ReliabilityCurve, SparsificationCurve)
 
-_INK, _QUIET, _GRID = "#23221f", "#66635c", "#e7e5e0"
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+INK, QUIET, _GRID = "#23221f", "#66635c", "#e7e5e0"
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _DASHED = (0, (4, 3))
 _STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
     "font.size": 9,
-    "text.color": _INK,
-    "axes.edgecolor": _QUIET,
-    "axes.labelcolor": _INK,
+    "text.color": INK,
+    "axes.edgecolor": QUIET,
+    "axes.labelcolor": INK,
     "axes.titlesize": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
     "grid.color": _GRID,
-    "xtick.color": _QUIET,
-    "ytick.color": _QUIET,
+    "xtick.color": QUIET,
+    "ytick.color": QUIET,
     "legend.frameon": False,
     "lines.linewidth": 1.8,
     "lines.solid_capstyle": "round",
@@ -53,14 +53,15 @@ _STYLE: Any = {
 
 
 @contextmanager
-def _style() -> Iterator[None]:
+def style() -> Iterator[None]:
+    """Draw with our fonts, colours and lines while the block runs, or as a decorator."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):
         yield
 
 
-@_style()
+@style()
 def write_picture(path: Path | str, figure: "Figure") -> None:
     """Write a figure as PNG or SVG, as the suffix asks, whole or not at all."""
     path = Path(path)
@@ -73,7 +74,7 @@ def write_picture(path: Path | str, figure: "Figure") -> None:
     write_atomically(path, buffer.getvalue())
 
 
-@_style()
+@style()
 def draw_error_map(values: Tensor, *, label: str, top: float | None = None) -> "Figure":
     """Draw errors, averaged over the channels, in colours with a scale in levels of 255.
 
@@ -86,7 +87,7 @@ def draw_error_map(values: Tensor, *, label: str, top: float | None = None) -> "
     return _draw_maps([values], [""], label=label, top=top)
 
 
-@_style()
+@style()
 def draw_error_beside_sigma(error: Tensor, sigma: Tensor) -> "Figure":
     """Draw the true and the predicted error on one scale, with two numbers that compare them.
 
@@ -107,26 +108,26 @@ def draw_error_beside_sigma(error: Tensor, sigma: Tensor) -> "Figure":
     return figure
 
 
-@_style()
+@style()
 def draw_reliability(curves: Mapping[str, ReliabilityCurve]) -> "Figure":
     """Draw how often intervals of every level hold the target, one line for each named curve.
 
     The curves come from `musigma.metrics.intervals.Reliability`.
     """
     figure, axes = _plot(height=4.8)
-    axes.plot([0, 100], [0, 100], color=_QUIET, linewidth=1, linestyle=_DASHED, label="as promised")
+    axes.plot([0, 100], [0, 100], color=QUIET, linewidth=1, linestyle=_DASHED, label="as promised")
     for colour, (name, curve) in _coloured(curves):
         label = f"{name}: calibration error {100 * curve.calibration_error:.1f} %"
         axes.plot(100 * curve.level, 100 * curve.observed, color=colour, label=label)
     for x, y, text in ((3, 95, "intervals too wide"), (62, 3, "intervals too narrow")):
-        axes.text(x, y, text, color=_QUIET, size="small")
+        axes.text(x, y, text, color=QUIET, size="small")
     axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal")
     axes.set(xlabel="promised coverage (%)", ylabel="observed coverage (%)")
     figure.legend(loc="outside lower left")
     return figure
 
 
-@_style()
+@style()
 def draw_sparsification(curves: Mapping[str, SparsificationCurve]) -> "Figure":
     """Draw the error left when the values of largest sigma go first, one line for each named curve.
 
@@ -134,8 +135,8 @@ def draw_sparsification(curves: Mapping[str, SparsificationCurve]) -> "Figure":
     between the two is AUSE. The curves come from `musigma.metrics.sparsification.Sparsification`.
     """
     figure, axes = _plot(height=3.8)
-    axes.axhline(100, color=_QUIET, linewidth=1, linestyle=":", label="in random order")
-    axes.plot([], color=_QUIET, linewidth=1, linestyle=_DASHED, label="largest error first")
+    axes.axhline(100, color=QUIET, linewidth=1, linestyle=":", label="in random order")
+    axes.plot([], color=QUIET, linewidth=1, linestyle=_DASHED, label="largest error first")
     for colour, (name, curve) in _coloured(curves):
         removed, by_sigma, by_error = (100 * values for values in curve)
         axes.plot(removed, by_sigma, color=colour, label=f"{name}: AUSE {curve.ause:.3f}")
@@ -155,9 +156,9 @@ def _plot(*, height: float) -> "tuple[Figure, Axes]":
 
 
 def _coloured(curves: Mapping[str, _Curve]) -> Iterator[tuple[str, tuple[str, _Curve]]]:
-    if not 1 <= len(curves) <= len(_COLOURS):
-        raise ConfigError(f"one drawing holds 1 to {len(_COLOURS)} curves, got {len(curves)}")
-    return zip(_COLOURS, curves.items(), strict=False)
+    if not 1 <= len(curves) <= len(COLOURS):
+        raise ConfigError(f"one drawing holds 1 to {len(COLOURS)} curves, got {len(curves)}")
+    return zip(COLOURS, curves.items(), strict=False)
 
 
 def _draw_maps(
