@@ -11,6 +11,8 @@ from musigma.models import Network, create, entries, mean_only, with_sigma
 
 # Large networks are tested with fewer of the same blocks; all others as they are.
 REDUCED = {
+    "brdnet": {"width": 8},
+    "brdnet-grey": {"width": 8},
     "dncnn": {"num_layers": 3},
     "dncnn-colour": {"num_layers": 3},
     "dps": {"num_blocks": 1},
@@ -21,16 +23,38 @@ REDUCED = {
     "edsr-baseline": {"num_blocks": 1},
     "ffdnet": {"num_layers": 3},
     "ffdnet-colour": {"num_layers": 3},
+    "focnet": {"width": 8, "num_sweeps": 2},
+    "focnet-colour": {"width": 8, "num_sweeps": 2},
+    "gcdn": {"width": 12, "rank": 2, "num_steps": 1, "num_neighbours": 4, "window": 7},
+    "gcdn-colour": {"width": 12, "rank": 2, "num_steps": 1, "num_neighbours": 4, "window": 7},
     "han": {"num_groups": 1, "num_blocks": 1},
     "idn": {"num_blocks": 1},
     "imdn": {"num_blocks": 1},
+    "ipt": {"width": 8, "num_heads": 2, "num_layers": 1, "window": 6},
+    "ircnn-bank": {"width": 8, "num_members": 3},
+    "ircnn-bank-colour": {"width": 8, "num_members": 3},
     "kpn": {"num_blocks": 1, "kernel_size": 3},
     "lp-kpn": {"num_blocks": 1, "kernel_size": 3},
+    "mwcnn": {"width": 4},
+    "mwcnn-grey": {"width": 4},
+    "n3net": {"width": 8, "between": 2, "num_layers": 3, "num_neighbours": 2, "window": 3},
+    "n3net-colour": {"width": 8, "between": 2, "num_layers": 3, "num_neighbours": 2, "window": 3},
+    "nlrn": {"width": 8, "num_steps": 2, "window": 4},
+    "nlrn-colour": {"width": 8, "num_steps": 2, "window": 4},
     "nlsn": {"num_blocks": 1, "width": 32},
     "oisr-lf-s": {"num_blocks": 1},
     "oisr-rk2-s": {"num_blocks": 1},
     "rcan": {"num_groups": 1, "num_blocks": 1},
     "rcan-realsr": {"num_groups": 1, "num_blocks": 1},
+    "rdn": {"num_blocks": 2, "num_layers": 2, "width": 8, "growth": 8},
+    "rdn-denoise": {"num_blocks": 2, "num_layers": 2, "width": 8, "growth": 8},
+    "rdn-denoise-grey": {"num_blocks": 2, "num_layers": 2, "width": 8, "growth": 8},
+    "ridnet": {"width": 8, "reduction": 4},
+    "ridnet-grey": {"width": 8, "reduction": 4},
+    "rnan": {"num_groups": 3, "width": 8},
+    "rnan-grey": {"num_groups": 3, "width": 8},
+    "rpcnn": {"width": 8, "window": 3},
+    "rpcnn-grey": {"width": 8, "window": 3},
     "san": {"num_groups": 1, "num_blocks": 1},
     "srresnet": {"num_blocks": 1},
     "srresnet-realsr": {"num_blocks": 1},
@@ -38,8 +62,11 @@ REDUCED = {
     "vdsr": {"num_layers": 3},
     "vdsr-y": {"num_layers": 3},
 }
-CASES = [(entry.name, scale) for entry in entries() for scale in entry.scales]
-NAMES = [(entry.name, entry.scales[0]) for entry in entries()]
+# Algorithms that learn nothing, nor compile, nor export: `test_classical.py` tests them.
+CLASSICAL = {"bm3d", "bm3d-colour", "wnnm", "wnnm-colour"}
+NETWORKS = [entry for entry in entries() if entry.name not in CLASSICAL]
+CASES = [(entry.name, scale) for entry in NETWORKS for scale in entry.scales]
+NAMES = [(entry.name, entry.scales[0]) for entry in NETWORKS]
 
 
 def build(name: str, scale: int, *, sigma: bool = False, seed: int = 0) -> Network:

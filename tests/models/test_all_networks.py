@@ -36,7 +36,7 @@ def test_state_dict_round_trip(name, scale):
     networks.check_state_round_trip(first, second)
 
 
-@pytest.mark.parametrize("entry", list(entries()), ids=lambda entry: entry.name)
+@pytest.mark.parametrize("entry", networks.NETWORKS, ids=lambda entry: entry.name)
 def test_gradients_reach_every_parameter(entry):
     networks.check_gradients(entry.name, entry.scales)
 

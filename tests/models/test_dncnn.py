@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
 from musigma.data.catalog import find_dataset
 from musigma.evaluation import denoising
@@ -50,6 +51,23 @@ def test_foreign_file(name, tmp_path):
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         assert torch.equal(model.network(image).mean, ours(image).mean)
+
+
+@pytest.mark.parametrize(("stack", "bias"), [("model", True), ("dncnn", False)])
+def test_batch_norms_are_folded(stack, bias, tmp_path):
+    # KAIR trains Conv + BN + ReLU between the first and the last layer (models/basicblock.py).
+    layers = [nn.Conv2d(1, 8, 3, padding=1, bias=bias), nn.ReLU()]
+    for _ in range(2):
+        layers += [nn.Conv2d(8, 8, 3, padding=1, bias=bias), nn.BatchNorm2d(8, eps=1e-4), nn.ReLU()]
+    theirs = nn.Sequential(*layers, nn.Conv2d(8, 1, 3, padding=1, bias=bias))
+    image = torch.rand(4, 1, 9, 7, generator=torch.Generator().manual_seed(0))
+    theirs.train()(image)  # moves the running means and variances away from 0 and 1
+    theirs.eval()
+    torch.save({f"{stack}.{k}": v for k, v in theirs.state_dict().items()}, tmp_path / "a.pth")
+    network = load_file(tmp_path / "a.pth").network
+    assert network.identity == Identity("dncnn", 1, {"num_layers": 4, "width": 8})
+    with torch.inference_mode():
+        torch.testing.assert_close(network(image).mean, image - theirs(image))
 
 
 @pytest.mark.parametrize("other", ["ircnn", "ircnn-colour", "ffdnet", "ffdnet-colour", "drunet"])

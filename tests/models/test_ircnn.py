@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from musigma.inference.predictor import with_noise_map
 from musigma.models import Identity, card, create
 from musigma.models.ircnn import recognise
 from musigma.models.weights import load_file
+from musigma.types import WeightsError
 
 
 @pytest.mark.parametrize(("name", "channels"), [("ircnn", 1), ("ircnn-colour", 3)])
@@ -47,3 +49,45 @@ def test_foreign_file(name, tmp_path):
 def test_leaves_other_denoisers_alone(other):
     with torch.device("meta"):
         assert recognise(create(other, scale=1).state_dict()) is None
+
+
+def bank_file(path, channels, num_members=25):
+    """A file of the form of KAIR's: a state dict for each of 25 levels, under "0" to "24"."""
+    name = "ircnn" if channels == 1 else "ircnn-colour"
+    members = [create(name, scale=1, width=8).eval() for _ in range(num_members)]
+    torch.save({str(n): member.state_dict() for n, member in enumerate(members)}, path)
+    return members
+
+
+@pytest.mark.parametrize(("name", "channels"), [("ircnn-bank", 1), ("ircnn-bank-colour", 3)])
+def test_file_of_all_levels(name, channels, tmp_path):
+    members = bank_file(tmp_path / "ircnn.pth", channels)
+    model = load_file(tmp_path / "ircnn.pth")
+    assert model.network.identity == Identity(name, 1, {"width": 8, "num_members": 25})
+    images = torch.rand(3, channels, 21, 19)
+    # Halfway between two, as 25 is between 24 and 26, KAIR takes the higher: ceil(25 / 2) - 1.
+    levels, chosen = (50, 25, 3.1), (24, 12, 1)
+    with torch.inference_mode():
+        low = torch.cat([with_noise_map(images[[n]], level) for n, level in enumerate(levels)])
+        found = model.network(low).mean
+        for number, member in enumerate(chosen):
+            expected = members[member](images[[number]]).mean
+            torch.testing.assert_close(found[[number]], expected)
+
+
+@pytest.mark.parametrize(
+    ("level", "member"), [(0, 0), (1, 0), (2, 0), (2.9, 0), (3, 1), (15, 7), (49, 24), (75, 24)]
+)
+def test_nearest_member(level, member):
+    network = create("ircnn-bank", scale=1, width=2)
+    low = with_noise_map(torch.zeros(1, 1, 3, 5), level)
+    assert network.members(low).tolist() == [member]
+    assert network.members(low.half()).tolist() == [member]
+
+
+def test_a_gap_in_the_numbers_is_no_bank(tmp_path):
+    bank_file(tmp_path / "a.pth", 1, num_members=3)
+    state = torch.load(tmp_path / "a.pth", weights_only=True)
+    torch.save({"0": state["0"], "2": state["2"]}, tmp_path / "a.pth")
+    with pytest.raises(WeightsError, match=r"no file of a network known here"):
+        load_file(tmp_path / "a.pth")

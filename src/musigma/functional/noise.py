@@ -12,6 +12,12 @@ PATCH = 7
 MANY_PATCHES = 20_000
 """About as many as are looked at: more make the estimate slower, hardly better."""
 
+FLAT_PER_VALUE = 16
+"""Flat patches for each value of one: enough for sound variances, found in nearly every picture."""
+
+CORRECTIONS = 4
+"""Rounds in which what clipping took is put back; each begins from a better level."""
+
 
 def image_generator(name: str | int, seed: int) -> torch.Generator:
     """Return a CPU generator that depends on the image's name (or index) and the seed alone.
@@ -52,16 +58,17 @@ def estimate_noise_std(image: Tensor) -> float:
     """Estimate the standard deviation of white Gaussian noise in an image, in 8-bit levels.
 
     Patches of a clean image vary mostly along a few principal directions. Those that vary least
-    along the upper half of them are flat; along the lower half they hold noise alone, which their
+    along the upper half of them are flat; along the lowest they hold noise alone, which their
     choice has not touched, because white noise is independent along different directions. Of the
     variances there, the largest are left out until the mean is no longer above the median, as by
     Chen, Zhu and Heng (ICCV 2015); the level is the root of that mean.
 
-    A file clips the noise of dark and bright patches, so that it looks weaker: the estimate is made
-    a second time without those within twice the level of black or white, if enough others remain.
+    A file clips the noise of dark and bright patches, so that it looks weaker. How much of its
+    variance is left follows from the level and the mean of a patch: it is put back, and patches
+    that lost more than half are left out where others are enough.
 
     Args:
-        image: ``(1, C, H, W)`` in ``[0, 1]``.
+        image: ``(1, C, H, W)`` in ``[0, 1]``; values beyond say that nothing was clipped.
 
     Example:
         >>> grey = torch.full((1, 1, 128, 128), 0.5)
@@ -76,31 +83,72 @@ def estimate_noise_std(image: Tensor) -> float:
         )
     num_channels, height, width = image.shape[1:]
     values = _patches(image)
-    # Enough for sound variances, few enough to be flat in nearly every picture.
-    num_flat = 16 * len(values)
+    num_flat = FLAT_PER_VALUE * len(values)
     if values.shape[1] < num_flat:
         raise ImageError(
             f"{width} x {height} pixels are too few to estimate the noise level from; say what it "
             "is, in 8-bit levels"
         )
-    brightness = values.view(num_channels, PATCH**2, -1).mean(1)
-    room = torch.minimum(brightness, 1 - brightness).amin(0)
-    level = _level(values, num_channels, num_flat)
-    unclipped = values[:, room > min(2 * level, 0.25)]
-    if unclipped.shape[1] >= 2 * num_flat:
-        level = _level(unclipped, num_channels, num_flat)
+    means = values.view(num_channels, PATCH**2, -1).mean(1)
+    level = _level(values, torch.ones_like(means))
+    if image.amin() < 0 or image.amax() > 1:
+        return 255 * level
+    for _ in range(CORRECTIONS):
+        left = unclipped_share(means, level)
+        share = left.mean(0)
+        enough = share.topk(min(2 * num_flat, len(share))).values[-1]
+        kept = share >= enough.clamp(max=0.5)
+        level = _level(values[:, kept], left[:, kept])
     return 255 * level
 
 
-def _level(values: Tensor, num_channels: int, num_flat: int) -> float:
-    half = len(values) // 2
+def unclipped_share(means: Tensor, noise_std: float) -> Tensor:
+    """Return the share of the noise's variance that clipping to ``[0, 1]`` leaves in flat areas.
+
+    Args:
+        means: Of the clipped values of each area; the result has the same shape.
+        noise_std: Standard deviation before clipping, on the scale of the image.
+
+    Example:
+        >>> share = unclipped_share(torch.tensor([0.5, 0.0], dtype=torch.float64), 0.1)
+        >>> [round(value, 3) for value in share.tolist()]  # at 0 it is 1 / 2 - 1 / (2 pi)
+        [1.0, 0.341]
+    """
+    # Below a tenth of a level hardly anything is clipped, and 0 would be divided by 0.
+    noise_std = max(noise_std, 0.1 / 255)
+    clean = torch.linspace(0, 1, 2049, dtype=means.dtype, device=means.device)
+    low, high = -clean / noise_std, (1 - clean) / noise_std
+    inside = torch.special.ndtr(high) - torch.special.ndtr(low)
+    above = 1 - torch.special.ndtr(high)
+    at_low, at_high = (
+        noise_std * torch.exp(-(x**2) / 2) / math.sqrt(2 * math.pi) for x in (low, high)
+    )
+    # The first two moments of a normal variable with both tails moved onto the limits.
+    mean = clean * inside + at_low - at_high + above
+    square = (clean**2 + noise_std**2) * inside + clean * at_low - (1 + clean) * at_high + above
+    share = (square - mean**2) / noise_std**2
+    return share[torch.searchsorted(mean, means.contiguous()).clamp(max=len(clean) - 1)]
+
+
+def _level(values: Tensor, left: Tensor) -> float:
+    """Return the level on the scale of the image.
+
+    Args:
+        values: Patches as columns.
+        left: Share of the variance that clipping left, ``(channels, patches)``.
+    """
+    num_channels, half = len(left), len(values) // 2
     values = values - values.mean(1, keepdim=True)
     _, directions = torch.linalg.eigh(values @ values.T)  # from the least to the greatest
     energies = (directions.T @ values).square()
     # The few greatest directions hold the brightness of a patch, not its texture.
-    texture = energies[half:-num_channels].sum(0)
-    flat = texture.topk(num_flat, largest=False).indices
-    return math.sqrt(_evenly_scattered(energies[:half, flat].mean(1)))
+    texture = energies[half:-num_channels].sum(0) / left.mean(0)
+    flat = texture.topk(FLAT_PER_VALUE * len(values), largest=False).indices
+    # Texture reaches further down in grey: colours share it, so that more directions are free.
+    lowest = half if num_channels > 1 else len(values) // 3
+    weights = directions[:, :lowest].square().view(num_channels, PATCH**2, lowest).sum(1)
+    expected = (weights.T @ left[:, flat]).sum(1)
+    return math.sqrt(_evenly_scattered(energies[:lowest, flat].sum(1) / expected))
 
 
 def _patches(image: Tensor) -> Tensor:

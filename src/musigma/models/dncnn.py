@@ -1,12 +1,18 @@
 """DnCNN: a plain stack of convolutions that predicts the noise."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from musigma.models.exact import WideConv2d
 from musigma.models.network import Network, Settings
 from musigma.models.registry import Recognised, register
+
+NAME = re.compile(r"(model|dncnn)\.\d+\.\w+")
+EPSILON = 1e-4
+"""What KAIR's batch norms add to the variance."""
 
 
 def plain_stack(
@@ -24,6 +30,8 @@ def plain_stack(
 
 
 def _conv(in_channels: int, out_channels: int, dilation: int) -> nn.Conv2d:
+    if dilation > 3:
+        return WideConv2d(in_channels, out_channels, kernel_size=3, dilation=dilation)
     return nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=dilation, dilation=dilation)
 
 
@@ -77,9 +85,32 @@ class DnCNN(Network):
         return low - self.model[-1](features)
 
 
+def fold(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Fold batch norms into the convolutions before them, and number the layers as without them.
+
+    Weights trained with KAIR keep their batch norms, which its released files have lost; other
+    implementations call the stack ``dncnn`` and have no biases.
+    """
+    folded: dict[str, Tensor] = {}
+    layers = [key for key, value in state.items() if NAME.fullmatch(key) and value.ndim == 4]
+    for number, key in enumerate(layers):
+        stack, index = key.split(".")[:2]
+        weight = state[key]
+        bias = state.get(f"{stack}.{index}.bias", weight.new_zeros(len(weight)))
+        norm = f"{stack}.{int(index) + 1}."
+        if norm + "running_var" in state:
+            factor = state[norm + "weight"] / (state[norm + "running_var"] + EPSILON).sqrt()
+            weight = weight * factor.view(-1, 1, 1, 1)
+            bias = (bias - state[norm + "running_mean"]) * factor + state[norm + "bias"]
+        folded |= {f"model.{2 * number}.weight": weight, f"model.{2 * number}.bias": bias}
+    return folded
+
+
 def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
     """Tell from its keys whether a state dict is a DnCNN; IRCNN's seven layers are left to it."""
-    shape = stack_shape(state)
+    if not all(NAME.fullmatch(key) for key in state):
+        return None
+    shape = stack_shape(fold(state))
     if shape is None or shape.num_layers == 7 or shape.in_channels != shape.out_channels:
         return None
     name = "dncnn" if shape.in_channels == 1 else "dncnn-colour"
@@ -91,6 +122,7 @@ FACTS: dict[str, Any] = {
     "paper": "Zhang et al., Beyond a Gaussian Denoiser: Residual Learning of Deep CNN for Image "
     "Denoising, TIP 2017",
     "year": 2017,
+    "adapt": fold,
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from musigma.models.dropout import ChannelDropout
 from musigma.models.network import MeanShift, Network, Settings, conv3x3
 from musigma.models.registry import Recognised, register
 
@@ -13,11 +14,13 @@ from musigma.models.registry import Recognised, register
 class ResidualBlock(nn.Module):
     """Conv, ReLU, Conv, added to the input after scaling by `res_scale`."""
 
-    def __init__(self, width: int, res_scale: float) -> None:
+    def __init__(self, width: int, res_scale: float, dropout: float = 0.0) -> None:
         super().__init__()
         self.body = nn.Sequential(
             conv3x3(width, width), nn.ReLU(inplace=True), conv3x3(width, width)
         )
+        if dropout:
+            self.body.append(ChannelDropout(width, dropout))
         self.res_scale = res_scale
 
     def forward(self, features: Tensor) -> Tensor:
@@ -45,6 +48,8 @@ class EDSR(Network):
         width: Channels of every block.
         res_scale: Factor on each residual; 0.1 keeps the wide form stable.
         value_range: Range the layers work in. Official weights expect 255.
+        dropout: Share of the channels that each residual loses in training. No paper has it; it
+            is what Monte-Carlo dropout needs.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class EDSR(Network):
         width: int = 64,
         res_scale: float = 1.0,
         value_range: float = 1.0,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.scale = self.feature_scale = scale
@@ -65,7 +71,7 @@ class EDSR(Network):
         self.radius = self.feature_radius + 2
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
-        blocks = [ResidualBlock(width, res_scale) for _ in range(num_blocks)]
+        blocks = [ResidualBlock(width, res_scale, dropout) for _ in range(num_blocks)]
         self.body = nn.Sequential(*blocks, conv3x3(width, width))
         self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from musigma.models.exact import SubPixelDeconv2d
 from musigma.models.network import Network, conv3x3
 from musigma.models.registry import Recognised, register
 
@@ -36,7 +37,7 @@ class FSRCNN(Network):
             layers += [conv3x3(num_shrunk, num_shrunk), nn.PReLU(num_shrunk)]
         layers += [nn.Conv2d(num_shrunk, width, kernel_size=1), nn.PReLU(width)]
         self.mid_part = nn.Sequential(*layers)
-        self.last_part = nn.ConvTranspose2d(
+        self.last_part = SubPixelDeconv2d(
             width, 3, kernel_size=9, stride=scale, padding=4, output_padding=scale - 1
         )
 

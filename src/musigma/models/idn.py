@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from musigma.models.enlarge import enlarge
+from musigma.models.exact import SubPixelDeconv2d
 from musigma.models.network import Network
 from musigma.models.registry import register
 
@@ -66,7 +67,7 @@ class IDN(Network):
         self.radius = self.feature_radius - (-8 // scale)
         self.head = nn.Sequential(conv_act(3, width), conv_act(width, width))
         self.body = nn.Sequential(*[DistillationBlock(width) for _ in range(num_blocks)])
-        self.upsample = nn.ConvTranspose2d(
+        self.upsample = SubPixelDeconv2d(
             width, 3, kernel_size=17, stride=scale, padding=8, output_padding=scale - 1
         )
 

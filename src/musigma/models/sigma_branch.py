@@ -33,11 +33,12 @@ class SigmaBranch(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features to sigma."""
-        # In half precision small errors would fall on a coarse grid. Outside training the sigmoid
-        # runs in float64: a CPU computes the last values of a row by another routine, and only
-        # then does the rounded result not depend on where a tile ends.
+        # In half precision small errors would fall on a coarse grid. Outside training a CPU takes
+        # float64: it computes the last values of a row by another routine, and only then does the
+        # rounded result not depend on where a tile ends.
         logits = self.upsampler(self.body(features))
-        return torch.sigmoid(logits.to(torch.float32 if self.training else torch.float64)).float()
+        exact = not (self.training or logits.is_cuda)
+        return torch.sigmoid(logits.to(torch.float64 if exact else torch.float32)).float()
 
 
 class WithSigma(Network):

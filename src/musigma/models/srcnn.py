@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from musigma.models.enlarge import enlarge, radius_of
+from musigma.models.exact import WideConv2d
 from musigma.models.network import Network
 from musigma.models.registry import Recognised, register
 
@@ -27,7 +28,7 @@ class SRCNN(Network):
         self.feature_channels = width // 2
         self.feature_radius = radius_of(4 + 2, scale)
         self.radius = radius_of(4 + 2 + 2, scale)
-        self.conv1 = nn.Conv2d(3, width, kernel_size=9, padding=4)
+        self.conv1 = WideConv2d(3, width, kernel_size=9)
         self.conv2 = nn.Conv2d(width, width // 2, kernel_size=5, padding=2)
         self.conv3 = nn.Conv2d(width // 2, 3, kernel_size=5, padding=2)
 

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from musigma.functional.geometry import pad_to_multiple
 from musigma.models.enlarge import enlarge, radius_of
+from musigma.models.exact import WideConv2d
 from musigma.models.network import Network, conv3x3
 from musigma.models.registry import register
 
@@ -45,7 +46,7 @@ class SRResNet(Network):
         self.feature_radius = 4 + 2 * num_blocks + 1
         # The 9x9 convolution reaches two pixels of the small grid, the upsampler one more.
         self.radius = self.feature_radius + 3
-        self.head = nn.Sequential(nn.Conv2d(3, width, kernel_size=9, padding=4), nn.PReLU())
+        self.head = nn.Sequential(WideConv2d(3, width, kernel_size=9), nn.PReLU())
         self.body = nn.Sequential(
             *[NormalisedBlock(width) for _ in range(num_blocks)],
             conv3x3(width, width, bias=False),
@@ -54,7 +55,7 @@ class SRResNet(Network):
         layers: list[nn.Module] = []
         for step in {2: (2,), 3: (3,), 4: (2, 2)}[scale]:
             layers += [conv3x3(width, width * step**2), nn.PixelShuffle(step), nn.PReLU()]
-        self.tail = nn.Sequential(*layers, nn.Conv2d(width, 3, kernel_size=9, padding=4))
+        self.tail = nn.Sequential(*layers, WideConv2d(width, 3, kernel_size=9))
 
     def features(self, low: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
