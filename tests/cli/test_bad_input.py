@@ -13,12 +13,13 @@ from PIL import Image
 from data.test_bad_images import BROKEN
 from helpers.pictures import png
 from musigma.data.io import ImageMeta, read_image, write_image
+from musigma.inference import journal
 from musigma.models import create, save, with_sigma
 
 
 def everything(folder):
-    """Every path below a folder, hidden ones too, with its content."""
-    paths = (path for path in folder.rglob("*") if path.is_file())
+    """Every path below a folder, hidden ones but for the journal too, with its content."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != journal.NAME)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 

@@ -163,3 +163,53 @@ def test_official_imdn_on_set5(musigma):
         pytest.skip("MUSIGMA_CHECKPOINTS names no folder with imdn_x2.pth")
     found = json.loads(musigma("evaluate", checkpoint, "--data", "Set5", "--json").out)
     assert found["psnr_y"] == pytest.approx(38.00, abs=0.01)  # Hui et al. 2019, table 5
+
+
+@pytest.fixture
+def seeds(tmp_path):
+    """Two files of random weights that differ in their seed alone."""
+    files = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        files.append(tmp_path / f"{seed}.safetensors")
+        save(files[-1], create("edsr-baseline", scale=2, num_blocks=1, width=8))
+    return files
+
+
+def test_rivals_are_measured_by_the_same_command(musigma, seeds, photos, tmp_path):
+    record = tmp_path / "rival.json"
+    words = ("--data", photos, "--calibrate-on", photos, "--record", record, "--json")
+    for rival, models in (("tta", seeds[:1]), ("constant", seeds[:1]), ("ensemble", seeds)):
+        result = musigma("evaluate", *models, "--rival", rival, *words, "--coverage", 0.8)
+        assert (result.code, result.err) == (0, "")
+        found, stored = json.loads(result.out), load_record(record)
+        assert found["rival"] == stored.model["rival"] == rival
+        assert found["model"] == " ".join(map(str, models))
+        assert found["coverage"] == pytest.approx(0.8, abs=0.01)
+        assert stored.result["pll_calibrated"] == found["pll_calibrated"]
+
+
+def test_a_model_is_calibrated_in_memory(musigma, weights, photos):
+    words = ("evaluate", weights, "--data", photos, "--json")
+    raw, calibrated = (
+        json.loads(musigma(*words, *more).out) for more in ((), ("--calibrate-on", photos))
+    )
+    assert "pll_calibrated" not in raw
+    assert calibrated["pll"] == raw["pll"]
+    assert calibrated["coverage"] == pytest.approx(0.9, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ((), "got 2 models; evaluate one, or give --rival ensemble"),
+        (("--rival", "tta"), "only an ensemble takes several models"),
+        (("--rival", "ensembel"), "did you mean 'ensemble'"),
+        (("--rival", "ensemble", "--calibrate-on", "nowhere"), "'nowhere'"),
+    ],
+)
+def test_rivals_that_cannot_be(musigma, seeds, photos, words, line):
+    result = musigma("evaluate", *seeds, "--data", photos, *words)
+    assert (result.code, result.out) == (2, "")
+    (error,) = result.errors
+    assert line in error

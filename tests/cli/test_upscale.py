@@ -12,6 +12,8 @@ from PIL import Image, ImageCms
 from musigma.cli.common import screen
 from musigma.data.io import ImageMeta, read_image, write_image
 from musigma.data.sigma_files import read_sigma
+from musigma.functional.geometry import dihedral, dihedral_inverse
+from musigma.inference import journal
 from musigma.inference.calibration import Calibration
 from musigma.inference.predictor import predict
 from musigma.models import create, load, save, with_sigma
@@ -20,7 +22,8 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (13, 11, 3), np.uint8)
 
 
 def names(folder):
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
+    paths = (path for path in folder.rglob("*.*") if path.name != journal.NAME)
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def test_files_folders_and_patterns(musigma, weights, tmp_path, monkeypatch):
@@ -193,6 +196,7 @@ def test_two_pictures_never_share_a_result(musigma, weights, tmp_path, second, o
         (["--memory", "9" * 400], "expected a size such as 2GiB or 500MB"),
         (["--memory", "10kB"], "0 MiB are too few for one tile with its border of 7 pixels"),
         (["--scale", "3"], "tiny.safetensors enlarges by 2, not by 3"),
+        (["--engine", "steam"], "there is no engine 'steam'"),
         (["--device", "abacus"], "the device 'abacus' cannot be used"),
         (["--device", "cuda:99"], "the device 'cuda:99' cannot be used"),
         (["--model", "edsr-basline"], "did you mean 'edsr-baseline'?"),
@@ -241,3 +245,46 @@ def test_a_coverage_that_nobody_fitted(musigma, weights, photos, tmp_path):
     assert result.code == 2
     assert "is not calibrated; 'musigma calibrate ... --coverage 0.9'" in result.err
     assert not (tmp_path / "out").exists()
+
+
+def test_results_are_not_enlarged_again(musigma, weights, photos):
+    words = ("upscale", photos, "-o", photos / "out", "--recursive", "--model", weights)
+    for _ in range(2):
+        assert musigma(*words).code == 0
+    assert names(photos) == ["a.png", "b.png", "out/a.png", "out/b.png"]
+
+
+def test_resume_leaves_out_what_is_done(musigma, weights, photos, tmp_path):
+    words = ("upscale", photos, "-o", tmp_path / "out", "--model", weights, "--json")
+    assert len(json.loads(musigma(*words).out)["done"]) == 2
+    (tmp_path / "out" / "b.png").unlink()
+    found = json.loads(musigma(*words, "--resume").out)
+    assert found["skipped"] == [str(photos / "a.png")]
+    assert [one["source"] for one in found["done"]] == [str(photos / "b.png")]
+    found = json.loads(musigma(*words, "--resume", "--ensemble").out)
+    assert found["skipped"] == []
+    plain = musigma(*words[:-1], "--resume", "--ensemble")
+    assert "0 written to" in plain.err
+    assert "2 were there already, 0 failed" in plain.err
+
+
+def test_an_ensemble_is_the_mean_of_eight_views(musigma, weights, photos, tmp_path):
+    words = ("upscale", photos / "a.png", "-o", tmp_path / "out", "--model", weights)
+    assert musigma(*words, "--ensemble", "--npz").code == 0
+    network, image = load(weights).network, read_image(photos / "a.png")[0]
+    views = [dihedral_inverse(predict(network, dihedral(image, k)).mean, k) for k in range(8)]
+    with np.load(tmp_path / "out" / "a.npz") as arrays:
+        expected = torch.stack(views).mean(0).numpy()
+        np.testing.assert_allclose(arrays["mean"], expected, rtol=0, atol=1e-6)
+
+
+def test_approximate_tiles_are_told(musigma, tmp_path):
+    save(tmp_path / "w.safetensors", create("imdn", scale=2, num_blocks=1))
+    write_image(tmp_path / "a.png", torch.rand(1, 3, 50, 600))
+    words = ("upscale", tmp_path / "a.png", "-o", tmp_path / "out")
+    words += ("--model", tmp_path / "w.safetensors")
+    result = musigma(*words, "--tile", "300")
+    assert "1 approximate: imdn looks at the whole picture" in result.err
+    assert "1 approximate:" not in musigma(*words).err
+    (done,) = json.loads(musigma(*words, "--tile", "300", "--json").out)["done"]
+    assert done["exact"] is False

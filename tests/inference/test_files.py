@@ -9,6 +9,7 @@ import torch
 from helpers.networks import build
 from musigma.data.files import ImageSource
 from musigma.data.io import read_image, write_image
+from musigma.inference import files, page, results
 from musigma.inference.files import Options, calibration_of, find_clashes, restore, restore_file
 from musigma.inference.predictor import predict, with_noise_map
 from musigma.models import Model, create
@@ -68,7 +69,7 @@ def test_a_network_that_takes_the_noise_level_must_be_told(tmp_path):
     options = Options(folder=tmp_path)
     with pytest.raises(ConfigError, match="drunet must be told the noise level"):
         restore(model, image, options)
-    found = restore(model, image, replace(options, noise_std=25.0))
+    (found,) = restore(model, image, replace(options, noise_std=25.0))
     assert torch.equal(found.mean, predict(model.network, with_noise_map(image, 25.0)).mean)
 
 
@@ -96,3 +97,28 @@ def test_bicubic_needs_no_weights(tmp_path):
     bicubic = Model(network=create("bicubic", scale=3), name="bicubic")
     done = restore_file(bicubic, source_in(tmp_path), Options(folder=tmp_path / "out"))
     assert (done.width, done.height) == (15, 21)
+
+
+def test_the_page_of_a_large_picture_is_made_from_a_smaller_view(tmp_path, monkeypatch):
+    for module in (page, results):
+        monkeypatch.setattr(module, "MAX_SIDE", 4)
+    model, source = model_of(sigma=True), source_in(tmp_path)
+    restore_file(model, source, Options(folder=tmp_path / "out", page=True, sigma=True))
+    text = (tmp_path / "out" / "a.html").read_text()
+    assert "5 \N{MULTIPLICATION SIGN} 7 \N{RIGHTWARDS ARROW} 10 \N{MULTIPLICATION SIGN} 14" in text
+    assert "pixels is shown and read at 3 \N{MULTIPLICATION SIGN} 4." in text
+
+
+def test_the_noise_level_of_a_large_picture_comes_from_its_middle(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "NOISE_SIDE", 96)
+    clean = torch.full((1, 3, 200, 210), 0.5)
+    clean[..., 52:148, 57:153] += torch.randn(1, 3, 96, 96, generator=generator()) * 20 / 255
+    write_image(tmp_path / "a.png", clean)
+    options = Options(folder=tmp_path / "out", estimate_noise=True)
+    source = ImageSource(tmp_path / "a.png", Path("a.png"))
+    done = restore_file(model_of("drunet", 1), source, options)
+    assert done.noise_std == pytest.approx(20, rel=0.1)
+
+
+def generator():
+    return torch.Generator().manual_seed(0)

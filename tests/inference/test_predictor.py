@@ -5,6 +5,7 @@ import torch
 
 from helpers.networks import build, image_for
 from musigma.inference import predictor
+from musigma.inference.engines import TorchEngine
 from musigma.inference.predictor import predict, with_noise_map
 from musigma.inference.tiling import bytes_per_pixel
 from musigma.models import Network, create, entries, with_sigma
@@ -160,6 +161,57 @@ def test_a_tile_that_does_not_fit_the_device_says_what_to_do():
         predict(Full(), torch.zeros(1, 3, 5, 4))
 
 
+class Narrow(TorchEngine):
+    """Runs out of memory beyond a number of pixels; remembers the shapes it was given."""
+
+    def __init__(self, network, most, *, batches=False):
+        super().__init__(network)
+        self.most, self.batches, self.read = most, batches, []
+
+    def __call__(self, tiles):
+        self.read.append(tuple(tiles.shape))
+        if tiles[:, 0].numel() > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().__call__(tiles)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.usefixtures("small_tiles")
+def test_tiles_that_do_not_fit_the_device_are_halved(batches):
+    network, seen = exact_network(2), []
+    image = torch.randint(0, 9, (1, 3, 90, 70), generator=torch.Generator().manual_seed(0)) / 8
+    whole = predict(network, image)
+    engine = Narrow(network, 40 * 40, batches=batches)
+    found = predict(network, image, engine=engine, progress=lambda *now: seen.append(now))
+    for ours, theirs in zip(found, whole, strict=True):
+        assert torch.equal(ours, theirs)
+    assert engine.read[0] == (1, 3, 90, 70)
+    assert sum(n * height * width <= 1600 for n, _, height, width in engine.read) > 6
+    assert seen == [(1, 1)]
+    with pytest.raises(ConfigError, match=r"a tile of 70 x 90 pixels, .* a smaller --tile"):
+        predict(network, image, engine=engine, tile=100)  # as the user said, and no other
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_equal_tiles_go_together_where_the_engine_gains_by_it():
+    network = exact_network(2)
+    image = torch.randint(0, 9, (1, 3, 40, 200), generator=torch.Generator().manual_seed(0)) / 8
+    border, seen = network.radius, []
+    alone, together = Narrow(network, 10**9), Narrow(network, 10**9, batches=True)
+    expected = predict(network, image, engine=alone, tile=40)
+    found = predict(network, image, engine=together, tile=40, progress=lambda n, _: seen.append(n))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
+    inner, outer = (40, 40 + 2 * border), (40, 40 + border)
+    assert alone.read == [(1, 3, *size) for size in (outer, inner, inner, inner, outer)]
+    assert together.read == [(1, 3, *outer), (3, 3, *inner), (1, 3, *outer)]
+    assert seen == [1, 2, 3, 4, 5]
+    together.read.clear()
+    memory = 2 * bytes_per_pixel(network) * inner[0] * inner[1]
+    predict(network, image, engine=together, tile=40, memory=memory)
+    assert [shape[0] for shape in together.read] == [1, 2, 1, 1]
+
+
 def test_a_result_that_does_not_fit_the_memory_says_so():
     huge = torch.zeros(1, 3, 1, 1).expand(1, 3, 2**26, 2**26)
     network = create("bicubic", scale=4)
@@ -187,7 +239,8 @@ def test_a_network_that_sees_everything_reads_a_border():
         radius = feature_radius = None
 
     network, image = Global(), torch.rand(1, 3, 100, 20)
-    assert torch.equal(predict(network, image, tile=25).mean, image)
+    # The weights of tiles that overlap add up to 1 but for the last bit.
+    torch.testing.assert_close(predict(network, image, tile=25).mean, image, rtol=0, atol=2e-7)
     assert network.read == [(57, 20), (82, 20), (82, 20), (57, 20)]
 
 

@@ -7,8 +7,10 @@ import torch
 
 from musigma.inference.tiling import (
     GLOBAL_BORDER,
+    LARGEST,
     border_of,
     bytes_per_pixel,
+    bytes_per_row,
     plan_tiles,
     tile_for_memory,
 )
@@ -73,6 +75,23 @@ def test_the_largest_tile_that_fits(scale, memory):
     side = tile_for_memory(network, memory=memory) + 2 * network.radius
     assert bytes_per_pixel(network) * side**2 <= memory
     assert bytes_per_pixel(network) * (side + 1) ** 2 > memory
+
+
+@pytest.mark.parametrize("width", [100, 10_000, 1_000_000])
+def test_the_rows_of_a_wide_picture_have_their_share(width):
+    network, memory = with_sigma(create("edsr-baseline", scale=2)), 2**31
+    tile = tile_for_memory(network, memory=memory, width=width)
+
+    def needed(tile):
+        side = tile + 2 * network.radius
+        return bytes_per_pixel(network) * side**2 + tile * bytes_per_row(network, width)
+
+    assert bytes_per_row(network, width) == 2 * 2 * 3 * 4 * width * 4  # twice mean and sigma
+    assert needed(tile) <= memory < needed(tile + 1)
+
+
+def test_no_tile_is_endless():
+    assert tile_for_memory(create("bicubic", scale=2), memory=2**40) == LARGEST == 1024
 
 
 def test_too_little_memory_names_the_least_that_works():

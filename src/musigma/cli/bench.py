@@ -1,17 +1,20 @@
 """``musigma bench``: ratios against the plain way, in one run."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from musigma.cli.common import print_json, progress_bar, screen
+from musigma.cli.common import print_json, progress_bar, results, screen
 
 if TYPE_CHECKING:
     import torch
 
     from musigma.data.catalog import Dataset
     from musigma.evaluation.records import Record
+    from musigma.inference.engines import Engine
+    from musigma.models import Model
     from musigma.training.recipe import Recipe
 
 
@@ -19,6 +22,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(help="Measure speed as ratios against the plain way, in one run.")
     group.command("train")(bench_train)
+    group.command("infer")(bench_infer)
     group.command("forward")(bench_forward)
     app.add_typer(group, name="bench")
 
@@ -67,6 +71,118 @@ def bench_train(
         for name, value in result.items():
             if name != "timings":
                 screen.print(f"{name.replace('_', ' ')}: {value:.2f}")
+
+
+def bench_infer(
+    model: Annotated[str, typer.Option(help="A name, or a weights file.")] = "edsr-baseline",
+    scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = 2,
+    height: Annotated[int | None, typer.Option(help="Of the input; 180, on a GPU 360.")] = None,
+    width: Annotated[int | None, typer.Option(help="Of the input; 320, on a GPU 640.")] = None,
+    rounds: Annotated[int, typer.Option(help="Turns of each engine.")] = 9,
+    data: Annotated[str, typer.Option(help="Set for the PSNR of each engine.")] = "Set5",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    record: Annotated[Path | None, typer.Option(help="Write the record here.")] = None,
+    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+) -> None:
+    """Time every engine of this machine against plain PyTorch in float32, and measure its PSNR."""
+    import torch
+
+    from musigma.evaluation.records import Record, provenance
+    from musigma.inference.bench import all_engines, bench_inference
+    from musigma.inference.device import pick_device
+    from musigma.models import load, num_params
+
+    loaded, where = load(model, scale=scale), pick_device(device)
+    network = loaded.network.to(where)
+    default = (360, 640) if where.type == "cuda" else (180, 320)
+    height, width = height or default[0], width or default[1]
+    engines = all_engines(network, report=screen.print)
+    result = bench_inference(
+        network, engines, height=height, width=width, num_rounds=rounds, report=screen.print
+    )
+    facts = _add_psnr(loaded, engines, data, result["timings"])
+    if record:
+        Record(
+            kind="benchmark",
+            model={
+                "name": loaded.name,
+                "scale": loaded.scale,
+                "params": num_params(network),
+                "digest": loaded.digest,
+            },
+            protocol={
+                "name": "inference",
+                "height": height,
+                "width": width,
+                "rounds": rounds,
+                "threads": torch.get_num_threads(),
+                "versions": _versions("onnxruntime", "openvino"),
+            },
+            data=facts,
+            result=result,
+            provenance=provenance(where),
+        ).save(record)
+    if json:
+        print_json(result)
+    else:
+        _show_engines(result)
+
+
+def _add_psnr(
+    model: "Model", engines: "dict[str, Engine]", data: str, timings: dict[str, dict[str, float]]
+) -> dict[str, Any]:
+    """Measure the mean of every engine, where the data is there; describe the data."""
+    from musigma.data.catalog import data_hash, find_dataset
+    from musigma.data.io import read_image
+    from musigma.evaluation import super_resolution
+    from musigma.inference.predictor import predict
+    from musigma.types import DataError
+
+    try:
+        dataset = find_dataset(data)
+    except DataError as error:
+        screen.print(f"no PSNR: {error}")
+        return {"name": "waves made by code", "hash": "generated"}
+    protocol = super_resolution(model.scale, luma_only=model.network.luma_only)
+    pairs = [protocol.pair(read_image(item.target)[0], item.name) for item in dataset.items]
+    for label, engine in engines.items():
+        values = [
+            protocol.fidelity(predict(model.network, low, engine=engine).mean, target)["psnr_y"]
+            for low, target in pairs
+        ]
+        timings[label]["psnr_y"] = round(sum(values) / len(values), 4)
+    return {"name": dataset.name, "num_images": len(pairs), "hash": data_hash(dataset)}
+
+
+def _versions(*packages: str) -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {}
+    for package in packages:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def _show_engines(result: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    columns = {
+        "median_ms": ".1f",
+        "mean_only_ms": ".1f",
+        "times_faster": ".2f",
+        "rms_difference": ".1e",
+        "psnr_y": ".3f",
+    }
+    table.add_column("engine")
+    for heading in columns:
+        table.add_column(heading.replace("_", " "), justify="right")
+    for label, values in result["timings"].items():
+        cells = [format(values[key], how) for key, how in columns.items() if key in values]
+        table.add_row(label, *cells)
+    results.print(table)
+    results.print(f"auto: {result['auto']}, {result['auto_times_faster']} times as fast as torch")
 
 
 def bench_forward(

@@ -1,12 +1,11 @@
 """``musigma denoise``: take the noise out of picture files."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from musigma.cli.common import parse_size
-from musigma.cli.upscale import parse_tile, restore_all
+from musigma.cli import restore
+from musigma.cli.restore import make_options, restore_all
 
 
 def add_to(app: typer.Typer) -> None:
@@ -16,8 +15,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def denoise(
-    inputs: Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files or folders.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")],
+    inputs: restore.Inputs,
+    output: restore.Output,
     noise_std: Annotated[
         str | None,
         typer.Option(
@@ -26,39 +25,37 @@ def denoise(
             "For models that are told the level.",
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="A name, or a weights file.")] = "drunet-small",
-    sigma: Annotated[bool, typer.Option(help="Write the error map of each picture too.")] = False,
-    npz: Annotated[bool, typer.Option(help="Write mean and error map as NPZ too.")] = False,
-    page: Annotated[bool, typer.Option(help="Write a page to look at for each picture.")] = False,
-    coverage: Annotated[
-        float | None, typer.Option(help="Of the intervals; the model must be calibrated for it.")
-    ] = None,
-    tile: Annotated[
-        str, typer.Option(help="Largest side of a tile in pixels; auto: as --memory allows.")
-    ] = "auto",
-    memory: Annotated[str, typer.Option(help="What a tile may need.")] = "2GiB",
-    recursive: Annotated[bool, typer.Option(help="Look into the folders below, too.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    json: Annotated[bool, typer.Option(help="Print the results as JSON.")] = False,
+    model: restore.ModelName = "drunet-small",
+    sigma: restore.Sigma = False,
+    npz: restore.Npz = False,
+    page: restore.Page = False,
+    coverage: restore.Coverage = None,
+    engine: restore.EngineName = "torch",
+    ensemble: restore.Ensemble = False,
+    tile: restore.TileSide = "auto",
+    memory: restore.Memory = "2GiB",
+    recursive: restore.Recursive = False,
+    resume: restore.Resume = False,
+    ray: restore.OnRay = False,
+    device: restore.Device = "auto",
+    json: restore.Json = False,
 ) -> None:
     """Take noise out of pictures; each is written back in its own format, depth and profile."""
-    from musigma.inference.device import pick_device
-    from musigma.inference.files import Options
     from musigma.models import entry, load
     from musigma.types import ConfigError
 
-    if output.exists() and not output.is_dir():
-        raise ConfigError(f"{output} is a file; --output names the folder for the results")
-    options = Options(
-        folder=output,
+    options = make_options(
+        output,
+        tile=tile,
+        memory=memory,
         noise_std=parse_noise_std(noise_std),
         estimate_noise=noise_std == "auto",
         sigma=sigma,
         npz=npz,
         page=page,
         coverage=coverage,
-        tile=parse_tile(tile),
-        memory=parse_size(memory),
+        engine=engine,
+        ensemble=ensemble,
     )
     loaded = load(model, scale=1)
     if entry(loaded.name).noise_map and noise_std is None:
@@ -69,8 +66,16 @@ def denoise(
         raise ConfigError(f"{loaded.name} is not told the noise level; leave --noise-std out")
     if (sigma or npz) and not loaded.has_sigma:
         raise ConfigError(f"{model} has no sigma branch; leave --sigma out or choose another model")
-    loaded.network.to(pick_device(device))
-    restore_all(loaded, inputs, options, recursive=recursive, json=json)
+    restore_all(
+        loaded,
+        inputs,
+        options,
+        device=device,
+        recursive=recursive,
+        resume=resume,
+        ray=ray,
+        json=json,
+    )
 
 
 def parse_noise_std(text: str | None) -> float | None:

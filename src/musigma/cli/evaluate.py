@@ -1,7 +1,7 @@
 """``musigma evaluate``: measure a model on a data set."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,16 +15,34 @@ if TYPE_CHECKING:
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     epilog = "Examples: `musigma evaluate edsr-baseline --data Set5 --scale 2`, "
-    epilog += "`musigma evaluate weights.pth --data ./photos --scale 4 --json`"
+    epilog += "`musigma evaluate weights.pth --data ./photos --scale 4 --json`, "
+    epilog += "`musigma evaluate a.safetensors b.safetensors --rival ensemble "
+    epilog += "--calibrate-on DIV2K_crops --data Set5`"
     app.command(epilog=epilog)(evaluate)
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A name, or a weights file, foreign ones too.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="A name, or a weights file, foreign ones too; several for an ensemble.",
+        ),
+    ],
     data: Annotated[str, typer.Option(help="A set under $MUSIGMA_DATA, or a folder of images.")],
     scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = None,
     noise_std: Annotated[
         float | None, typer.Option(help="Noise level in 8-bit units, for denoisers.")
+    ] = None,
+    rival: Annotated[
+        str | None,
+        typer.Option(
+            help="Measure another way to an error bar: constant, ensemble, mc-dropout or tta."
+        ),
+    ] = None,
+    calibrate_on: Annotated[
+        str | None,
+        typer.Option(help="Held-out images, a set or folder, to calibrate on before measuring."),
     ] = None,
     coverage: Annotated[
         float | None, typer.Option(help="Of the intervals; that of the calibration, or 0.9.")
@@ -37,29 +55,38 @@ def evaluate(
 ) -> None:
     """Measure PSNR and SSIM, and with a sigma branch how far its error bars can be trusted."""
     from musigma.data.catalog import find_dataset
-    from musigma.evaluation import evaluate_model
+    from musigma.evaluation.rivals import calibrated, evaluate_rival, make_rival
     from musigma.inference.device import pick_device
     from musigma.models import load
+    from musigma.types import ConfigError
 
-    loaded = load(model, scale=scale)
-    protocol = protocol_for(loaded, noise_std)
-    dataset = find_dataset(data)
-    loaded.network.to(pick_device(device))
+    loaded = [load(model, scale=scale) for model in models]
+    if rival is None and len(loaded) > 1:
+        raise ConfigError(f"got {len(loaded)} models; evaluate one, or give --rival ensemble")
+    measured = loaded[0]
+    protocol, dataset = protocol_for(measured, noise_std), find_dataset(data)
+    held_out = find_dataset(calibrate_on) if calibrate_on else None
+    for one in loaded:
+        one.network.to(pick_device(device))
     with progress_bar(quiet=json) as bar:
-        task = bar.add_task(dataset.name, total=len(dataset.items))
-        found = evaluate_model(
-            loaded,
-            dataset,
-            protocol,
-            coverage=coverage,
-            tile=tile,
-            memory=parse_size(memory),
-            progress=lambda done, _, name: bar.update(task, completed=done, description=name),
-        )
+        task = bar.add_task(dataset.name)
+        options: dict[str, Any] = {
+            "memory": parse_size(memory),
+            "progress": lambda done, total, name: bar.update(
+                task, completed=done, total=total, description=name
+            ),
+        }
+        if rival is not None:
+            measured = make_rival(rival, loaded, protocol=protocol, held_out=held_out, **options)
+        if held_out is not None:
+            share = 0.9 if coverage is None else coverage
+            measured = calibrated(measured, held_out, protocol, coverage=share, **options)
+        found = evaluate_rival(measured, dataset, protocol, coverage=coverage, tile=tile, **options)
     if json:
-        print_json(
-            {"model": model, "data": dataset.name, **found.result, "protocol": found.protocol}
-        )
+        facts: dict[str, Any] = {"model": " ".join(models), "data": dataset.name}
+        if rival is not None:
+            facts["rival"] = rival
+        print_json({**facts, **found.result, "protocol": found.protocol})
     else:
         _show(found)
     if record:  # last: should it fail, the numbers have been shown
@@ -83,7 +110,8 @@ def protocol_for(model: "Model", noise_std: float | None) -> "Protocol":
 def _show(record: "Record") -> None:
     from rich.table import Table
 
-    table = Table(title=f"{record.model['name']} on {record.data['name']}")
+    name = " ".join(record.model[key] for key in ("name", "rival") if key in record.model)
+    table = Table(title=f"{name} on {record.data['name']}")
     table.add_column("measure")
     table.add_column("value", justify="right")
     for name, value in record.result.items():

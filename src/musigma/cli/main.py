@@ -6,7 +6,19 @@ from typing import Annotated
 import typer
 
 from musigma._version import __version__
-from musigma.cli import bench, calibrate, campaign, demo, denoise, evaluate, models, train, upscale
+from musigma.cli import (
+    bench,
+    calibrate,
+    campaign,
+    demo,
+    denoise,
+    evaluate,
+    export,
+    models,
+    paper,
+    train,
+    upscale,
+)
 from musigma.cli.common import print_error, results
 from musigma.types import MusigmaError
 
@@ -35,7 +47,19 @@ def options(
     """Enlarge and denoise images; every pixel carries its error bar."""
 
 
-for command in (demo, upscale, denoise, evaluate, calibrate, models, train, campaign, bench):
+for command in (
+    demo,
+    upscale,
+    denoise,
+    evaluate,
+    calibrate,
+    models,
+    train,
+    campaign,
+    export,
+    bench,
+    paper,
+):
     command.add_to(app)
 
 

@@ -2,8 +2,8 @@
 
 import io
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -62,13 +62,30 @@ def decode(path: Path, *, max_pixels: int, frame: int | None) -> Decoded:
     Raises:
         ImageError: If there is no readable picture; one line that names the file.
     """
+    with _reading(path) as (file, kind):
+        if kind == "PNG":
+            _open(file, kind).verify()  # else Pillow looks at no checksum of the pixels
+        return _decode(path, kind, partial(_open_frame, path, file, kind, max_pixels, frame))
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Return height and width, before any rotation, without decoding the pixels.
+
+    Raises:
+        ImageError: If there is no readable picture; one line that names the file.
+    """
+    with _reading(path) as (file, kind):
+        width, height = _open(file, kind).size
+        return height, width
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[tuple[BinaryIO, str]]:
     with _open_file(path) as file, _PILLOW_AT_EASE:
         kind = "picture"
         try:
             kind = _sniff(path, file)
-            if kind == "PNG":
-                _open(file, kind).verify()  # else Pillow looks at no checksum of the pixels
-            return _decode(path, kind, partial(_open_frame, path, file, kind, max_pixels, frame))
+            yield file, kind
         except ImageError:
             raise
         except Exception as error:

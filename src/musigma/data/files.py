@@ -1,5 +1,6 @@
 """Picture files by name: which to read, and how to write one without ever leaving half of it."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import takewhile
@@ -69,7 +70,9 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
         raise image_error(path, text) from error
 
 
-def list_images(inputs: Iterable[Path | str], *, recursive: bool = False) -> list[ImageSource]:
+def list_images(
+    inputs: Iterable[Path | str], *, recursive: bool = False, results: Path | None = None
+) -> list[ImageSource]:
     """Return the pictures behind files, folders and patterns, each once, in a stable order.
 
     Inputs keep their order; a folder or a pattern gives its pictures sorted by path. A picture of
@@ -79,6 +82,7 @@ def list_images(inputs: Iterable[Path | str], *, recursive: bool = False) -> lis
     Args:
         inputs: Names of files, names of folders, or patterns with ``*``, ``?``, ``[...]``, ``**``.
         recursive: Also look into the folders below each folder.
+        results: A folder for results, which is not looked into where it lies below an input.
 
     Raises:
         ImageError: If an input does not exist, is no picture by its suffix or holds no picture, or
@@ -86,7 +90,7 @@ def list_images(inputs: Iterable[Path | str], *, recursive: bool = False) -> lis
     """
     sources: dict[Path, ImageSource] = {}
     taken: dict[Path, Path] = {}
-    for source in (found for item in inputs for found in _expand(Path(item), recursive)):
+    for source in (s for item in inputs for s in _expand(Path(item), recursive, results)):
         if source.path.absolute() in sources:
             continue
         if source.name in taken:
@@ -104,31 +108,31 @@ def missing_reason(path: Path) -> str:
     return "does not exist"
 
 
-def _expand(item: Path, recursive: bool) -> list[ImageSource]:
+def _expand(item: Path, recursive: bool, results: Path | None) -> list[ImageSource]:
     try:
         if item.is_dir():
-            return _in_folder(item, recursive)
+            return _in_folder(item, recursive, results)
         if item.exists():
             format_of(item)
             return [ImageSource(item, Path(item.name))]
         if any(_is_pattern(part) for part in item.parts):
-            return _matching(item)
+            return _matching(item, results)
     except OSError as error:
         raise image_error(item, f"could not be looked up ({error.strerror})") from error
     raise image_error(item, missing_reason(item))
 
 
-def _in_folder(folder: Path, recursive: bool) -> list[ImageSource]:
-    found = _pictures(folder, folder.rglob("*") if recursive else folder.iterdir())
+def _in_folder(folder: Path, recursive: bool, results: Path | None) -> list[ImageSource]:
+    found = _pictures(folder, folder.rglob("*") if recursive else folder.iterdir(), results)
     if not found:
         below = "" if recursive else "; folders below it were not looked into"
         raise image_error(folder, f"holds no picture ({' '.join(FORMAT_OF_SUFFIX)}){below}")
     return found
 
 
-def _matching(pattern: Path) -> list[ImageSource]:
+def _matching(pattern: Path, results: Path | None) -> list[ImageSource]:
     fixed = Path(*takewhile(lambda part: not _is_pattern(part), pattern.parts))
-    found = _pictures(fixed, fixed.glob(str(pattern.relative_to(fixed))))
+    found = _pictures(fixed, fixed.glob(str(pattern.relative_to(fixed))), results)
     if not found:
         raise image_error(pattern, "matches no picture")
     return found
@@ -138,12 +142,22 @@ def _is_pattern(part: str) -> bool:
     return any(character in part for character in "*?[")
 
 
-def _pictures(folder: Path, paths: Iterable[Path]) -> list[ImageSource]:
+def _pictures(folder: Path, paths: Iterable[Path], results: Path | None) -> list[ImageSource]:
     sources = [ImageSource(path, path.relative_to(folder)) for path in sorted(paths)]
+    below = _below(folder, results)
     return [
         source
         for source in sources
         if source.path.suffix.lower() in FORMAT_OF_SUFFIX
         and not any(part.startswith(".") for part in source.name.parts)
+        and not (below and source.name.is_relative_to(below))
         and not source.path.is_dir()
     ]
+
+
+def _below(folder: Path, results: Path | None) -> Path | None:
+    """Return the place of the results below a folder, if they are there and not the folder."""
+    if results is None:
+        return None
+    outer, inner = (Path(os.path.realpath(path)) for path in (folder, results))
+    return inner.relative_to(outer) if outer in inner.parents else None

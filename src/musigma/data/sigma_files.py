@@ -2,8 +2,10 @@
 
 import io
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -11,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from musigma.data.arrays import npz_writer
 from musigma.data.decode import decode
-from musigma.data.deep import write_png
+from musigma.data.encode import PngEncoder
 from musigma.data.files import atomic_write, image_error
-from musigma.data.io import MAX_PIXELS, row_bands, to_tensor
+from musigma.data.io import MAX_PIXELS, Raster, RowWriter
 from musigma.types import ConfigError, nearest
 
 SigmaKind = Literal["png", "npz", "picture"]
@@ -49,14 +52,37 @@ def write_sigma(
     path = Path(path)
     _check(path, sigma, kind, mean)
     sigma = sigma.detach().float().cpu()
-    with atomic_write(path) as file:
-        if kind == "png":
-            _write_png(file, path, sigma)
-        elif kind == "npz":
-            arrays: dict[str, Any] = {} if mean is None else {"mean": mean.detach().float().cpu()}
-            np.savez(file, sigma=sigma, **arrays)
-        else:
+    if kind == "png":
+        sigma_max = max(1.0, float(sigma.max()))
+        with sigma_writer(path, tuple(sigma.shape), sigma_max=sigma_max) as rows:
+            rows.write(sigma if sigma_max == 1 else sigma / sigma_max)
+    elif kind == "npz":
+        found = {"sigma": sigma} if mean is None else {"sigma": sigma, "mean": mean}
+        with npz_writer(path, tuple(found), tuple(sigma.shape)) as arrays:
+            for name, values in found.items():
+                arrays[name].write(values.detach().float().cpu())
+    else:
+        with atomic_write(path) as file:
             file.write(_draw(sigma))
+
+
+@contextmanager
+def sigma_writer(
+    path: Path, shape: tuple[int, ...], *, sigma_max: float = 1.0
+) -> Iterator[RowWriter]:
+    """Open a sigma file of the kind ``png`` whose rows, divided by ``sigma_max``, come later.
+
+    Args:
+        path: The file, which appears when the block ends without an error.
+        shape: Of sigma, ``(1, 1 or 3, H, W)``.
+        sigma_max: What a full sample means; larger values become it.
+    """
+    size = (shape[2], shape[3], shape[1])
+    text = {_UNIT_KEY: _UNIT, _MAX_KEY: repr(sigma_max)}
+    with atomic_write(path) as file:
+        rows = RowWriter(path, PngEncoder(file, size, bits=16, text=text), size, bits=16)
+        yield rows
+        rows.finish()
 
 
 def read_sigma(path: Path | str) -> Tensor:
@@ -75,7 +101,7 @@ def read_sigma(path: Path | str) -> Tensor:
         text = "is a picture without the unit of sigma"
         hint = "only the kinds png and npz of write_sigma can be read"
         raise image_error(path, f"{text}; {hint}") from error
-    return to_tensor(found.samples, found.full_scale) * sigma_max
+    return Raster(found.samples, found.full_scale)[:] * sigma_max
 
 
 def _check(path: Path, sigma: Tensor, kind: SigmaKind, mean: Tensor | None) -> None:
@@ -85,6 +111,9 @@ def _check(path: Path, sigma: Tensor, kind: SigmaKind, mean: Tensor | None) -> N
         raise image_error(path, f"a sigma file of kind {kind!r} must end in {_SUFFIX[kind]}")
     if mean is not None and kind != "npz":
         raise ConfigError(f"mean goes into a sigma file of kind 'npz' only, not {kind!r}")
+    if mean is not None and mean.shape != sigma.shape:
+        text = f"mean must have the shape of sigma, {tuple(sigma.shape)}, got {tuple(mean.shape)}"
+        raise image_error(path, text)
     if sigma.ndim != 4 or sigma.shape[0] != 1 or sigma.shape[1] not in (1, 3) or not sigma.numel():
         text = f"sigma must have the shape (1, 1 or 3, H, W), got {tuple(sigma.shape)}"
         raise image_error(path, text)
@@ -92,14 +121,6 @@ def _check(path: Path, sigma: Tensor, kind: SigmaKind, mean: Tensor | None) -> N
     if not (low >= 0 and high < math.inf):  # also true of NaN
         text = f"sigma must be finite and not negative, got values from {low:g} to {high:g}"
         raise image_error(path, f"not written, as {text}")
-
-
-def _write_png(file: BinaryIO, path: Path, sigma: Tensor) -> None:
-    sigma_max = max(1.0, float(sigma.max()))
-    unit = sigma if sigma_max == 1 else sigma / sigma_max
-    channels, height, width = sigma.shape[1:]
-    text = {_UNIT_KEY: _UNIT, _MAX_KEY: repr(sigma_max)}
-    write_png(file, (height, width, channels), row_bands(path, [unit], bits=16), text=text)
 
 
 def _read_npz(path: Path) -> Tensor:

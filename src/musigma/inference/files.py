@@ -2,26 +2,28 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from musigma.data.files import ImageSource, image_error
-from musigma.data.io import read_image, write_image
-from musigma.data.sigma_files import write_sigma
+from musigma.data.io import OpenedImage, Raster, open_image
 from musigma.functional.noise import estimate_noise_std
-from musigma.functional.resize import resize
 from musigma.inference.calibration import Calibration
-from musigma.inference.page import write_page
-from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
+from musigma.inference.engines import Engine, make_engine
+from musigma.inference.ensemble import SelfEnsemble
+from musigma.inference.predictor import DEFAULT_MEMORY, Image, predict_strips, with_noise_map
+from musigma.inference.results import INTERVAL, NPZ, PAGE, PICTURE, SIGMA, Results, beside
 from musigma.models import Model, entry
 from musigma.types import ConfigError, ImageError, Prediction
 
 TileProgress = Callable[[int, int], None]
-SIGMA, PICTURE, INTERVAL, NPZ = ".sigma.png", ".error-map.png", ".interval.png", ".npz"
-PAGE = ".html"
+NOISE_SIDE = 4096
+"""The noise level of a larger picture is estimated from so many rows and columns of its middle."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +38,10 @@ class Options:
         npz: Whether to write it, with the mean, as NPZ too.
         page: Whether to write a page to look at: input against result, and the error map.
         coverage: Of the intervals; the model must be calibrated for it.
+        engine: What runs the network, one of `musigma.inference.engines.ENGINES` or ``auto``.
+        ensemble: Whether to average over flips and quarter turns, at eight times the cost.
         tile: Largest side of a tile.
-        memory: Bytes that a tile may need.
+        memory: Bytes for a tile and for the rows of the result that are being made.
     """
 
     folder: Path
@@ -47,13 +51,27 @@ class Options:
     npz: bool = False
     page: bool = False
     coverage: float | None = None
+    engine: str = "torch"
+    ensemble: bool = False
     tile: int | None = None
     memory: int = DEFAULT_MEMORY
 
 
 @dataclass(frozen=True, kw_only=True)
 class Restored:
-    """What became of one file; the noise level is that which a denoiser was told."""
+    """What became of one file.
+
+    Attributes:
+        source: What was read.
+        output: The restored picture.
+        sigma: Its error map, if one was asked for.
+        noise_std: The level that a denoiser was told.
+        width: Of the result.
+        height: Of the result.
+        exact: Whether it is what the network gives for the whole picture. It is not where the
+            picture was cut into tiles for a network that sees all of it.
+        seconds: From the beginning of reading to the end of writing.
+    """
 
     source: Path
     output: Path
@@ -61,17 +79,82 @@ class Restored:
     noise_std: float | None
     width: int
     height: int
+    exact: bool
     seconds: float
 
 
+@dataclass(kw_only=True)
+class Job:
+    """A picture that was read, and what is to become of it; `read`, `strips` and `write` follow."""
+
+    source: ImageSource
+    options: Options
+    model: Model
+    calibration: Calibration | None
+    picture: OpenedImage
+    start: float
+    num_tiles: int = 0
+
+    @property
+    def output(self) -> Path:
+        """The restored picture."""
+        return self.options.folder / self.source.name
+
+
 def restore_file(
-    model: Model, source: ImageSource, options: Options, *, progress: TileProgress | None = None
+    model: Model,
+    source: ImageSource,
+    options: Options,
+    *,
+    engine: Engine | None = None,
+    progress: TileProgress | None = None,
 ) -> Restored:
     """Restore one picture file and write what was asked for beside it.
 
     The result has the format, bit depth, alpha and profile of its source. Nothing is written when
-    anything about the source is wrong.
+    anything about the source is wrong. Memory holds the picture as it was decoded, and of the
+    result the rows that are being made.
+
+    Args:
+        model: What restores it.
+        source: The file.
+        options: How.
+        engine: What `engine_for` gave for these options, where there are many files.
+        progress: Called after each tile with the number done and the number in all.
     """
+    engine = engine or engine_for(model, options.engine, ensemble=options.ensemble)
+    job = read(model, source, options)
+    return write(job, strips(job, engine, progress=progress))
+
+
+def engine_for(
+    model: Model,
+    name: str,
+    *,
+    ensemble: bool = False,
+    report: Callable[[str], None] = lambda _: None,
+) -> Engine:
+    """Return what runs a model: an engine by name, or its average over eight views of a tile.
+
+    Args:
+        model: In evaluation mode, on the device where it should run.
+        name: As for `musigma.inference.engines.make_engine`.
+        ensemble: Whether to average.
+        report: Told what ``auto`` measured and which engine it took.
+    """
+    engine = make_engine(model.network, name, report=report)
+    return SelfEnsemble(engine) if ensemble else engine
+
+
+def tiles_are_exact(model: Model, options: Options) -> bool:
+    """Say whether tiles give what the whole picture would give, but for rounding."""
+    # A flipped tile may be divided into other cells than the flipped picture.
+    turned = options.ensemble and model.network.size_multiple > 1
+    return model.network.radius is not None and not turned
+
+
+def read(model: Model, source: ImageSource, options: Options) -> Job:
+    """Read a picture, or say why it cannot be restored with these options."""
     start = time.perf_counter()
     if (options.sigma or options.npz) and not model.has_sigma:
         hint = "leave --sigma out or choose another model"
@@ -80,28 +163,72 @@ def restore_file(
     if _real(output) == _real(source.path):
         raise image_error(output, "would replace its own source; choose another output folder")
     calibration = check_coverage(model, options.coverage)
-    image, meta = read_image(source.path)
+    picture = open_image(source.path)
+    if options.estimate_noise:
+        try:
+            noise_std = estimate_noise_std(_middle(picture.colours))
+        except ImageError as error:
+            raise image_error(source.path, str(error)) from error
+        options = replace(options, noise_std=noise_std)
+    return Job(
+        source=source,
+        options=options,
+        model=model,
+        calibration=calibration,
+        picture=picture,
+        start=start,
+    )
+
+
+def strips(
+    job: Job, engine: Engine, *, progress: TileProgress | None = None
+) -> Generator[Prediction, None, None]:
+    """Yield the restored picture from top to bottom, some rows at a time."""
+
+    def count(done: int, total: int) -> None:
+        job.num_tiles = total
+        if progress:
+            progress(done, total)
+
     try:
-        if options.estimate_noise:
-            options = replace(options, noise_std=estimate_noise_std(image))
-        prediction = restore(model, image, options, progress=progress)
+        yield from restore(
+            job.model, job.picture.colours, job.options, engine=engine, progress=count
+        )
     except ImageError as error:
-        raise image_error(source.path, str(error)) from error
-    if meta.alpha is not None:
-        size = (prediction.mean.shape[-2], prediction.mean.shape[-1])
-        meta = replace(meta, alpha=resize(meta.alpha, size=size).clamp(0, 1))
-    write_image(output, prediction.mean, meta)
-    sigma = _write_error(prediction, calibration, output, options)
-    if options.page:
-        _write_page(model, image, prediction, calibration, output)
+        raise image_error(job.source.path, str(error)) from error
+
+
+def write(job: Job, rows: Iterable[Prediction]) -> Restored:
+    """Write what `strips` yields into the files that were asked for."""
+    rows = iter(rows)
+    strip = next(rows, None)  # before a file is opened, since this is what fails if anything does
+    assert strip is not None
+    options = job.options
+    with ExitStack() as stack:
+        results = Results(
+            stack,
+            job.picture,
+            job.output,
+            strip,
+            calibration=job.calibration,
+            sigma=options.sigma,
+            npz=options.npz,
+            page=options.page,
+            facts={"Model": job.model.name},
+        )
+        while strip is not None:
+            results.add(strip)
+            strip = next(rows, None)
+        results.finish()
     return Restored(
-        source=source.path,
-        output=output,
-        sigma=sigma,
+        source=job.source.path,
+        output=job.output,
+        sigma=beside(job.output, SIGMA) if options.sigma or options.npz else None,
         noise_std=options.noise_std,
-        width=prediction.mean.shape[-1],
-        height=prediction.mean.shape[-2],
-        seconds=time.perf_counter() - start,
+        width=results.shape[3],
+        height=results.shape[2],
+        exact=job.num_tiles == 1 or tiles_are_exact(job.model, options),
+        seconds=time.perf_counter() - job.start,
     )
 
 
@@ -114,7 +241,7 @@ def find_clashes(sources: Sequence[ImageSource], options: Options) -> dict[Path,
     owners = {_real(source.path): source.path for source in sources}
     clashes: dict[Path, ImageError] = {}
     for source in sources:
-        results = [_real(path) for path in _results(options.folder / source.name, options)]
+        results = [_real(path) for path in result_paths(options.folder / source.name, options)]
         owner = next((owners[path] for path in results if path in owners), None)
         if owner is None:
             owners |= dict.fromkeys(results, source.path)
@@ -125,15 +252,25 @@ def find_clashes(sources: Sequence[ImageSource], options: Options) -> dict[Path,
 
 
 def restore(
-    model: Model, image: Tensor, options: Options, *, progress: TileProgress | None = None
-) -> Prediction:
-    """Restore an image in memory, adding the noise map where the network takes one."""
+    model: Model,
+    image: Image,
+    options: Options,
+    *,
+    engine: Engine | None = None,
+    progress: TileProgress | None = None,
+) -> Iterator[Prediction]:
+    """Yield a restored image in strips, telling the network the noise level if it takes one."""
     if entry(model.name).noise_map:
         if options.noise_std is None:
             raise ConfigError(f"{model.name} must be told the noise level; give --noise-std")
-        image = with_noise_map(image, options.noise_std)
-    return predict(
-        model.network, image, tile=options.tile, memory=options.memory, progress=progress
+        image = _NoiseMapped(image, options.noise_std)
+    return predict_strips(
+        model.network,
+        image,
+        engine=engine,
+        tile=options.tile,
+        memory=options.memory,
+        progress=progress,
     )
 
 
@@ -155,53 +292,31 @@ def check_coverage(model: Model, coverage: float | None) -> Calibration | None:
     return calibration
 
 
-def _write_page(
-    model: Model,
-    image: Tensor,
-    prediction: Prediction,
-    calibration: Calibration | None,
-    output: Path,
-) -> None:
-    facts, interval = {"Model": model.name}, None
-    if calibration is not None and prediction.sigma is not None:
-        facts["Intervals"] = calibration.promise
-        interval = calibration.apply(prediction.sigma)
-    write_page(
-        _beside(output, PAGE),
-        before=image,
-        prediction=prediction,
-        interval=interval,
-        coverage=calibration.coverage if calibration and interval is not None else None,
-        title=output.name,
-        facts=facts,
-    )
-
-
-def _write_error(
-    prediction: Prediction, calibration: Calibration | None, output: Path, options: Options
-) -> Path | None:
-    if not (options.sigma or options.npz):
-        return None
-    sigma = prediction.sigma
-    assert sigma is not None
-    if calibration is not None:
-        write_sigma(_beside(output, INTERVAL), calibration.apply(sigma), kind="png")
-        sigma = calibration.calibrated_sigma(sigma)
-    write_sigma(_beside(output, SIGMA), sigma, kind="png")
-    write_sigma(_beside(output, PICTURE), sigma, kind="picture")
-    if options.npz:
-        write_sigma(_beside(output, NPZ), sigma, kind="npz", mean=prediction.mean)
-    return _beside(output, SIGMA)
-
-
-def _results(output: Path, options: Options) -> list[Path]:
+def result_paths(output: Path, options: Options) -> list[Path]:
+    """Return the names of all that may be written for a picture."""
     endings = (SIGMA, PICTURE, INTERVAL, NPZ) if options.sigma or options.npz else ()
     pages = (PAGE,) if options.page else ()
-    return [output, *(_beside(output, ending) for ending in (*endings, *pages))]
+    return [output, *(beside(output, ending) for ending in (*endings, *pages))]
 
 
-def _beside(output: Path, ending: str) -> Path:
-    return output.with_name(output.stem + ending)
+class _NoiseMapped:
+    """An image with its noise level as a further channel, made where it is looked at."""
+
+    def __init__(self, image: Image, noise_std: float) -> None:
+        self.image, self.noise_std = image, noise_std
+        batch, channels, *size = image.shape
+        self.shape = (batch, channels + 1, *size)
+
+    def __getitem__(self, part: Any) -> Tensor:
+        return with_noise_map(self.image[part], self.noise_std)
+
+
+def _middle(image: Raster) -> Tensor:
+    places = []
+    for length in image.shape[2:]:
+        start = max(0, length - NOISE_SIDE) // 2
+        places.append(slice(start, start + NOISE_SIDE))
+    return image[(slice(None), slice(None), *places)]
 
 
 def _real(path: Path) -> str:

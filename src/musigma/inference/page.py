@@ -22,6 +22,9 @@ from musigma.functional.resize import resize
 from musigma.functional.uncertainty import check_share, interval_coverage
 from musigma.types import ConfigError, ImageError, Prediction
 
+Size = tuple[int, int]
+"""Height and width."""
+
 MAX_SIDE = 2048
 """A result with a longer side is shown smaller: nobody opens a page of hundreds of megabytes."""
 
@@ -36,6 +39,7 @@ def write_page(
     truth: Tensor | None = None,
     title: str,
     facts: Mapping[str, str],
+    sizes: tuple[Size, Size] | None = None,
 ) -> None:
     """Write one HTML file that shows a prediction and fetches nothing, whole or not at all.
 
@@ -53,6 +57,8 @@ def write_page(
         truth: The image that was to be found, in the shape of the mean.
         title: Heading of the page.
         facts: What the reader should know, such as model, scale and time, in order.
+        sizes: Height and width of input and result, where `before` and `prediction` are smaller
+            views of them.
 
     Raises:
         ImageError: If a shape does not fit, a value is not finite or an error negative.
@@ -67,15 +73,13 @@ def write_page(
         )
     )
     maps = _error_maps(mean, sigma, interval, coverage, truth)
-    sizes = dict.fromkeys(_pixels(_size(image)) for image in (before, mean))
-    facts = {**facts, "Pixels": " \N{RIGHTWARDS ARROW} ".join(sizes)}
+    sizes = sizes or (_size(before), _size(mean))
+    names = dict.fromkeys(_pixels(size) for size in sizes)
+    facts = {**facts, "Pixels": " \N{RIGHTWARDS ARROW} ".join(names)}
     if truth is not None:
         facts |= _measure(before, mean, interval, truth)
-    page = _render(before, mean, maps, title, facts)
+    page = _render(before, mean, maps, title, facts, sizes[1])
     write_atomically(Path(path), page.encode())
-
-
-_Size = tuple[int, int]  # height, width
 
 
 class _ErrorMap(NamedTuple):
@@ -144,10 +148,10 @@ def _render(
     maps: list[_ErrorMap],
     title: str,
     facts: Mapping[str, str],
+    full: Size,
 ) -> str:
-    num_channels, full = mean.shape[1], _size(mean)
-    size = _shown_size(full)
-    if size != full:
+    num_channels, size = mean.shape[1], _shown_size(full)
+    if size != _size(mean):
         mean = resize(mean, size=size)
         # The triangle has no negative lobes: a mean of errors stays one.
         maps = [m._replace(levels=resize(m.levels, size=size, kernel="linear")) for m in maps]
@@ -213,16 +217,16 @@ def _round_top(levels: Tensor) -> float:
     return next(end for end in ends if end >= top)
 
 
-def _size(image: Tensor) -> _Size:
+def _size(image: Tensor) -> Size:
     return image.shape[-2], image.shape[-1]
 
 
-def _shown_size(full: _Size) -> _Size:
+def _shown_size(full: Size) -> Size:
     factor = min(1.0, MAX_SIDE / max(full))
     return max(1, round(factor * full[0])), max(1, round(factor * full[1]))
 
 
-def _notes(full: _Size, shown: _Size, maps: list[_ErrorMap]) -> list[str]:
+def _notes(full: Size, shown: Size, maps: list[_ErrorMap]) -> list[str]:
     notes = []
     if shown != full:
         notes.append(f"The result of {_pixels(full)} pixels is shown and read at {_pixels(shown)}.")
@@ -238,7 +242,7 @@ def _notes(full: _Size, shown: _Size, maps: list[_ErrorMap]) -> list[str]:
     return notes
 
 
-def _pixels(size: _Size) -> str:
+def _pixels(size: Size) -> str:
     return f"{size[1]} \N{MULTIPLICATION SIGN} {size[0]}"
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from musigma.models import Network
+from musigma.models import Network, WithSigma
 from musigma.types import ConfigError
 
 SMALL = 20_480
@@ -13,8 +13,14 @@ SMALL = 20_480
 Tiles that read more, as the whole image does, stay with the routine of the whole image.
 """
 
+LARGEST = 1024
+"""Side of the largest tile that is taken by itself: larger ones save little and take long."""
+
 GLOBAL_BORDER = 32
 """Border, in pixels, around a tile of a network that sees the whole image: no border is exact."""
+
+GLOBAL_OVERLAP = 16
+"""How far such a tile is blended into its neighbours, beyond its own pixels."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +72,27 @@ def plan_tiles(
     return [Tile(row, column) for row in rows for column in columns]
 
 
-def tile_for_memory(network: Network, *, memory: int) -> int:
-    """Return the side of the largest tile whose forward pass should fit a number of bytes."""
+def tile_for_memory(network: Network, *, memory: int, width: int = 0) -> int:
+    """Return the side of the largest tile, up to `LARGEST`, that should fit a number of bytes.
+
+    Args:
+        network: What runs.
+        memory: Bytes for the forward pass and, where a width is given, for the rows of the result
+            that are in the making or on their way to a file.
+        width: Of the image.
+    """
     border = 2 * border_of(network)
-    side = math.isqrt(memory // bytes_per_pixel(network))
+    per_pixel, per_row = bytes_per_pixel(network), bytes_per_row(network, width)
+    # The larger root of per_pixel (side + border)^2 + per_row side = memory, for side + border.
+    half = per_row / (2 * per_pixel)
+    side = math.floor(math.sqrt(half**2 + (memory + per_row * border) / per_pixel) - half)
     if side <= border:
-        needed = bytes_per_pixel(network) * (border + 1) ** 2
+        needed = per_pixel * (border + 1) ** 2 + per_row
         raise ConfigError(
             f"{memory / 2**20:.0f} MiB are too few for one tile with its border of {border // 2} "
             f"pixels; give at least {math.ceil(needed / 2**20)} MiB"
         )
-    return side - border
+    return min(side - border, LARGEST)
 
 
 def bytes_per_pixel(network: Network) -> int:
@@ -87,6 +103,20 @@ def bytes_per_pixel(network: Network) -> int:
     """
     enlarged = network.feature_channels * max(network.feature_scale, network.scale) ** 2
     return 4 * 4 * max(enlarged, 4 * network.feature_channels)
+
+
+def bytes_per_row(network: Network, width: int) -> int:
+    """Return the memory of the results that belong to one row of the input, while they are moved.
+
+    They are there twice: one strip is written while the next is made.
+    """
+    num_parts = 1 + isinstance(network, WithSigma)
+    return 2 * num_parts * 4 * network.out_channels * width * network.scale**2
+
+
+def overlap_of(network: Network) -> int:
+    """Return how far tiles are blended into each other: not at all where they are exact."""
+    return GLOBAL_OVERLAP if network.radius is None else 0
 
 
 def border_of(network: Network) -> int:

@@ -1,0 +1,32 @@
+"""``musigma export``: a model as an ONNX file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from musigma.cli.common import print_json, screen
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    epilog = "Example: `musigma export edsr-baseline --scale 2 -o edsr-x2.onnx`"
+    app.command(epilog=epilog)(export)
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="A name, or a weights file, foreign ones too.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
+    scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = None,
+    opset: Annotated[int | None, typer.Option(help="Version of the ONNX operators.")] = None,
+    json: Annotated[bool, typer.Option(help="Print what the file says of itself.")] = False,
+) -> None:
+    """Write a model as ONNX for any image size: mean, sigma, and its calibration as metadata."""
+    from musigma.inference.engines import export_onnx, read_metadata
+    from musigma.models import load
+
+    export_onnx(load(model, scale=scale), output, opset=opset)
+    if json:
+        print_json(read_metadata(output))
+    else:
+        screen.print(f"{output}: {output.stat().st_size / 1e6:.1f} MB")

@@ -1,0 +1,216 @@
+"""Picture files written band by band: the whole picture need never be in memory as floats."""
+
+import io
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any, BinaryIO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[Any]
+"""Rows of a picture, ``(rows, W, C)``: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha."""
+
+Shape = tuple[int, int, int]
+"""Height, width and channels, alpha counted."""
+
+# Of zlib. On photographs the files are as small as Pillow's, in two thirds of its time; the usual 6
+# takes five times as long for 5 % less.
+_LEVEL = 2
+
+
+class Encoder(Protocol):
+    """Writes a picture of 8 or 16 bits per sample from top to bottom.
+
+    All bands but the last must have the same number of rows.
+    """
+
+    def add(self, rows: Rows) -> None:
+        """Write the next band."""
+        ...
+
+    def finish(self) -> None:
+        """Write what stands behind the pixels."""
+        ...
+
+
+class PngEncoder:
+    """PNG, in the memory of one band.
+
+    Args:
+        file: Where the bytes go.
+        shape: Of the picture.
+        bits: 8 or 16 per sample.
+        icc_profile: Colour profile.
+        exif: EXIF block.
+        text: Keywords and values, both in Latin-1.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        shape: Shape,
+        *,
+        bits: int,
+        icc_profile: bytes | None = None,
+        exif: bytes | None = None,
+        text: Mapping[str, str] | None = None,
+    ) -> None:
+        height, width, channels = shape
+        colour_type = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+        self.file = file
+        self.sample = np.dtype(np.uint8 if bits == 8 else ">u2")
+        self.step = channels * self.sample.itemsize
+        self.above = np.zeros((1, width * self.step), np.uint8)
+        self.packer = zlib.compressobj(_LEVEL)
+        file.write(b"\x89PNG\r\n\x1a\n")
+        self._chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, 0))
+        if icc_profile:
+            self._chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(icc_profile))
+        if exif:
+            self._chunk(b"eXIf", exif.removeprefix(b"Exif\0\0"))
+        for keyword, value in (text or {}).items():
+            self._chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + value.encode("latin-1"))
+
+    def add(self, rows: Rows) -> None:
+        """Write the next band."""
+        lines = rows.astype(self.sample, order="C").view(np.uint8).reshape(len(rows), -1)
+        filtered = _paeth(lines, np.concatenate([self.above, lines[:-1]]), self.step)
+        self._chunk(b"IDAT", self.packer.compress(filtered.tobytes()))
+        self.above = lines[-1:].copy()
+
+    def finish(self) -> None:
+        """Write what stands behind the pixels."""
+        self._chunk(b"IDAT", self.packer.flush())
+        self._chunk(b"IEND", b"")
+
+    def _chunk(self, name: bytes, data: bytes) -> None:
+        checksum = zlib.crc32(data, zlib.crc32(name))
+        self.file.write(struct.pack(">I", len(data)) + name + data + struct.pack(">I", checksum))
+
+
+def _paeth(rows: NDArray[np.uint8], above: NDArray[np.uint8], step: int) -> NDArray[np.uint8]:
+    """Replace each byte by its difference from the best of its three neighbours (PNG filter 4)."""
+    up = above.astype(np.int16)
+    left, up_left = np.zeros_like(up), np.zeros_like(up)
+    left[:, step:], up_left[:, step:] = rows[:, :-step], up[:, :-step]
+    from_left, from_up = np.abs(up - up_left), np.abs(left - up_left)
+    from_up_left = np.abs(left + up - 2 * up_left)
+    best = np.where(from_up <= from_up_left, up, up_left)
+    best = np.where((from_left <= from_up) & (from_left <= from_up_left), left, best)
+    difference = (rows - best).astype(np.uint8)  # modulo 256, as the format wants it
+    return np.insert(difference, 0, 4, axis=1)
+
+
+class TiffEncoder:
+    """TIFF in which each band is a deflated strip, in the memory of one band."""
+
+    def __init__(
+        self, file: BinaryIO, shape: Shape, *, bits: int, icc_profile: bytes | None = None
+    ) -> None:
+        self.file, self.shape, self.bits, self.icc_profile = file, shape, bits, icc_profile
+        self.sample = np.dtype(np.uint8 if bits == 8 else "<u2")
+        self.offsets: list[int] = []
+        self.sizes: list[int] = []
+        self.rows_per_strip = 0
+        file.write(b"II*\0\0\0\0\0")
+
+    def add(self, rows: Rows) -> None:
+        """Write the next band."""
+        self.rows_per_strip = max(self.rows_per_strip, len(rows))
+        difference = np.diff(rows, axis=1, prepend=rows.dtype.type(0))
+        strip = zlib.compress(difference.astype(self.sample).tobytes(), _LEVEL)
+        self.offsets.append(self.file.tell())
+        self.sizes.append(len(strip))
+        self.file.write(strip)
+
+    def finish(self) -> None:
+        """Write what stands behind the pixels."""
+        height, width, channels = self.shape
+        tags: dict[int, tuple[str, Sequence[int]]] = {
+            256: ("I", [width]),
+            257: ("I", [height]),
+            258: ("H", [self.bits] * channels),
+            259: ("H", [8]),  # deflate
+            262: ("H", [2 if channels >= 3 else 1]),  # RGB, or black is zero
+            273: ("I", self.offsets),
+            277: ("H", [channels]),
+            278: ("I", [self.rows_per_strip]),
+            279: ("I", self.sizes),
+            284: ("H", [1]),  # the samples of a pixel lie together
+            317: ("H", [2]),  # each sample less the one to its left
+        }
+        if channels in (2, 4):
+            tags[338] = ("H", [2])  # the last sample is alpha, not multiplied in
+        if self.icc_profile:
+            tags[34675] = ("B", self.icc_profile)
+        self._directory(tags)
+
+    def _directory(self, tags: Mapping[int, tuple[str, Sequence[int]]]) -> None:
+        file, entries = self.file, b""
+        for tag, (kind, values) in tags.items():
+            data = struct.pack(f"<{len(values)}{kind}", *values)
+            if len(data) > 4:
+                file.write(b"\0" * (file.tell() % 2))  # values begin on even offsets
+                place = struct.pack("<I", file.tell())
+                file.write(data)
+            else:
+                place = data.ljust(4, b"\0")
+            entries += struct.pack("<HHI", tag, {"H": 3, "I": 4, "B": 7}[kind], len(values)) + place
+        file.write(b"\0" * (file.tell() % 2))
+        start = file.tell()
+        file.write(struct.pack("<H", len(tags)) + entries + b"\0\0\0\0")
+        file.seek(4)
+        file.write(struct.pack("<I", start))
+
+
+class PillowEncoder:
+    """JPEG, WebP and BMP through Pillow, which needs the whole picture, in 8 bits.
+
+    Args:
+        file: Where the bytes go.
+        kind: ``JPEG``, ``WEBP`` or ``BMP``.
+        shape: Of the picture.
+        icc_profile: Colour profile.
+        exif: EXIF block, left out where the format has no room for it.
+        quality: Of JPEG and WebP, 1 to 100; 100 makes a WebP lossless.
+    """
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        kind: str,
+        shape: Shape,
+        *,
+        icc_profile: bytes | None = None,
+        exif: bytes | None = None,
+        quality: int = 95,
+    ) -> None:
+        self.file, self.kind = file, kind
+        self.samples = np.empty(shape, np.uint8)
+        self.filled = 0
+        options: dict[str, dict[str, Any]] = {
+            "JPEG": {"quality": quality, "subsampling": 0},
+            "WEBP": {"quality": quality, "lossless": quality == 100, "exact": True},
+            "BMP": {},
+        }
+        self.options = options[kind] | ({"icc_profile": icc_profile} if icc_profile else {})
+        if exif and kind != "BMP" and len(exif) < 65_000:  # JPEG allows no more
+            self.options["exif"] = exif
+
+    def add(self, rows: Rows) -> None:
+        """Keep the next band."""
+        self.samples[self.filled : self.filled + len(rows)] = rows
+        self.filled += len(rows)
+
+    def finish(self) -> None:
+        """Write the picture."""
+        from PIL import Image
+
+        grey = self.samples.shape[2] == 1
+        picture = Image.fromarray(self.samples[..., 0] if grey else self.samples)
+        # By way of memory: a plain write says more clearly than an encoder that the disk is full.
+        buffer = io.BytesIO()
+        picture.save(buffer, self.kind, **self.options)
+        self.file.write(buffer.getbuffer())
