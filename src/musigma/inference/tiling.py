@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from musigma.models import Network, WithSigma
+from musigma.models import Network, WithSigma, mean_only
 from musigma.types import ConfigError
 
 SMALL = 20_480
@@ -81,16 +81,20 @@ def tile_for_memory(network: Network, *, memory: int, width: int = 0) -> int:
             that are in the making or on their way to a file.
         width: Of the image.
     """
-    border = 2 * border_of(network)
+    # What a tile reads beyond its own pixels, at most: networks with cells begin and end with one.
+    border = 2 * (border_of(network) + network.size_multiple - 1)
     per_pixel, per_row = bytes_per_pixel(network), bytes_per_row(network, width)
-    # The larger root of per_pixel (side + border)^2 + per_row side = memory, for side + border.
+    apart = 4 * mean_only(network).num_values_apart
+    # The larger root of per_pixel (side + border)^2 + per_row side + apart = memory, for
+    # side + border.
     half = per_row / (2 * per_pixel)
-    side = math.floor(math.sqrt(half**2 + (memory + per_row * border) / per_pixel) - half)
+    rest = max(0, memory - apart)
+    side = math.floor(math.sqrt(half**2 + (rest + per_row * border) / per_pixel) - half)
     if side <= border:
-        needed = per_pixel * (border + 1) ** 2 + per_row
+        needed = per_pixel * (border + 1) ** 2 + per_row + apart
         raise ConfigError(
-            f"{memory / 2**20:.0f} MiB are too few for one tile with its border of {border // 2} "
-            f"pixels; give at least {math.ceil(needed / 2**20)} MiB"
+            f"{memory / 2**20:.0f} MiB are too few for one tile with its border of "
+            f"{border_of(network)} pixels; give at least {math.ceil(needed / 2**20)} MiB"
         )
     return min(side - border, LARGEST)
 
@@ -98,11 +102,12 @@ def tile_for_memory(network: Network, *, memory: int, width: int = 0) -> int:
 def bytes_per_pixel(network: Network) -> int:
     """Estimate the memory a forward pass needs for each pixel of the input, in float32.
 
-    The widest moment of these networks is the enlarging of the features: input and output of the
-    last step together, and as much again for the workspace of the convolution.
+    The widest moment of most networks is the enlarging of the features: input and output of the
+    last step together, and as much again for the workspace of the convolution. Others say so.
     """
     enlarged = network.feature_channels * max(network.feature_scale, network.scale) ** 2
-    return 4 * 4 * max(enlarged, 4 * network.feature_channels)
+    usual = 4 * max(enlarged, 4 * network.feature_channels)
+    return 4 * max(usual, mean_only(network).num_values)
 
 
 def bytes_per_row(network: Network, width: int) -> int:

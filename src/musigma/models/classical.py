@@ -35,6 +35,8 @@ class Classical(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.feature_channels = channels + 1
         self.out_channels = channels
+        # Groups of similar patches and their singular vectors.
+        self.num_values = 4500 * channels
 
     def features(self, low: Tensor) -> Tensor:
         """Return the image and its noise map."""

@@ -192,6 +192,7 @@ class GCDN(Network):
 
     feature_radius = None
     radius = None
+    num_values_apart = 2 * MANY_VALUES
 
     def __init__(
         self,

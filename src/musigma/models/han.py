@@ -129,6 +129,8 @@ class HAN(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
+        # All layers four times: as they are, stacked, mixed, and laid out for the convolution.
+        self.num_values = (5 * (num_groups + 1) + 5) * width
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         groups = (ResidualGroup(width, num_blocks, reduction) for _ in range(num_groups))

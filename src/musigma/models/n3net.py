@@ -197,6 +197,7 @@ class N3Net(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = width + channels
+        self.num_values = 18 * width
         seen = [channels, *(between * (1 + num_neighbours) for _ in range(num_blocks - 1))]
         made = [*(between for _ in range(num_blocks - 1)), channels]
         self.blocks = nn.ModuleList(

@@ -41,6 +41,10 @@ class Network(nn.Module, ABC):
         radius: The same for the mean.
         size_multiple: Origins of exact tiles must be multiples of this.
         luma_only: Whether it restores luma alone, and is measured on luma that was never RGB.
+        num_values: How many values it holds for each input pixel at the widest moment, where they
+            are more than its features let one expect; measured.
+        num_values_apart: The same for what does not grow with the image, such as all pairs of
+            pixels that are compared at once.
         identity: How `create` built it; what a weights file stores.
     """
 
@@ -53,6 +57,8 @@ class Network(nn.Module, ABC):
     radius: int | None
     size_multiple: int = 1
     luma_only: bool = False
+    num_values: int = 0
+    num_values_apart: int = 0
     identity: Identity
 
     @abstractmethod

@@ -149,6 +149,7 @@ class NLSN(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
+        self.num_values = 24 * width
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         body: list[nn.Module] = []

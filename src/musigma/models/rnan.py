@@ -143,6 +143,7 @@ class RNAN(Network):
     feature_radius = None
     radius = None
     size_multiple = 2
+    num_values_apart = 2 * MANY_PAIRS
 
     def __init__(
         self,

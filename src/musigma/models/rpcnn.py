@@ -150,6 +150,8 @@ class RPCNN(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = width + channels
+        # What is known of the patches, a moved copy of it, and the layers that compare.
+        self.num_values = 72 * width
         matched = window // 2 + PATCH - 1 + CONTEXT
         self.feature_radius = matched + sum(DILATIONS[:-1])
         self.radius = matched + sum(DILATIONS)

@@ -157,6 +157,7 @@ class SAN(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
+        self.num_values = 18 * width
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         self.non_local = nn.Sequential(OrderedDict(non_local=NonLocal(width)))
