@@ -62,7 +62,9 @@ def names(*, is_local):
 
 @pytest.mark.parametrize(("name", "scale"), names(is_local=True))
 def test_every_network_with_a_radius_gives_the_same_bits(name, scale):
-    assert differences(small(name, scale)) == [0.0, 0.0]
+    # RPCNN compares 961 shifts of each pixel: one size takes as long as three of all others.
+    sizes = SIZES[:1] if name.startswith("rpcnn") else SIZES
+    assert differences(small(name, scale), sizes) == [0.0, 0.0]
 
 
 def test_tiles_of_a_network_that_sees_everything_are_near():
@@ -84,8 +86,8 @@ def test_tiles_of_a_network_that_sees_everything_blend_into_each_other():
     image[..., 500:] = 1
     found = predict(TileMean(scale=2).eval(), image, tile=500).mean
     row = found[0, 0, 0]
-    # Each tile reads 500 + 32 columns, or as many as make 20,481 pixels: 683.
-    left, right = 1 - 500 / 683, 500 / 683
+    # Each tile reads 500 + 32 columns.
+    left, right = 32 / 532, 500 / 532
     assert torch.allclose(row[: 2 * (500 - GLOBAL_OVERLAP)], torch.tensor(left), atol=1e-6)
     assert torch.allclose(row[2 * (500 + GLOBAL_OVERLAP) :], torch.tensor(right), atol=1e-6)
     ramp = row[2 * (500 - GLOBAL_OVERLAP) : 2 * (500 + GLOBAL_OVERLAP)]

@@ -1,6 +1,9 @@
 """Tiles cover every pixel once, read what they depend on, and fit the memory they are given."""
 
+import math
 import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -102,3 +105,54 @@ def test_too_little_memory_names_the_least_that_works():
     assert tile_for_memory(network, memory=least * 2**20) >= 1
     with pytest.raises(ConfigError):
         tile_for_memory(network, memory=(least - 1) * 2**20)
+
+
+def test_a_network_that_holds_more_gets_smaller_tiles():
+    usual, wide = (create("rnan", scale=1, num_groups=3, width=8) for _ in range(2))
+    usual.num_values_apart, wide.num_values = 0, 4 * bytes_per_pixel(usual) // 4
+    assert bytes_per_pixel(wide) == 4 * bytes_per_pixel(usual)
+    memory = 2**29
+    # The border, and cells of two pixels that may begin or end one pixel outside.
+    around = 2 * (GLOBAL_BORDER + 1)
+    assert wide.num_values_apart == 2 * 2**24  # pairs, before and after softmax: 128 MiB
+    for network, rest in ((usual, 2**29), (with_sigma(usual), 2**29), (wide, 2**29 - 2**27)):
+        side = tile_for_memory(network, memory=memory)
+        assert side == min(LARGEST, math.isqrt(rest // bytes_per_pixel(network)) - around)
+
+
+MEASURE = """
+import resource
+import sys
+
+import torch
+
+from musigma.inference.predictor import predict
+from musigma.models import create
+
+torch.set_num_threads(1)
+name, settings, memory, height, width = sys.argv[1], *map(eval, sys.argv[2:])
+network = create(name, scale=1, **settings).eval()
+predict(network, torch.rand(1, network.in_channels, 20, 20))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+predict(network, torch.rand(1, network.in_channels, height, width), memory=memory)
+print(1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kibibytes on Linux alone")
+@pytest.mark.parametrize(
+    ("name", "settings", "mebibytes", "size"),
+    [
+        ("rnan", {"num_groups": 3, "width": 8}, 133, (150, 40)),
+        ("nlrn", {"num_steps": 3, "width": 32, "window": 20}, 140, (210, 190)),
+        ("n3net", {"width": 32, "num_layers": 3}, 80, (210, 130)),
+    ],
+)
+def test_memory_holds_for_networks_that_compare_pixels(name, settings, mebibytes, size):
+    memory = mebibytes * 2**20
+    values = (settings, memory, *size)
+    command = [sys.executable, "-c", MEASURE, name, *map(repr, values)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    # Not far below either: tiles that are too small only cost time.
+    assert memory / 4 < int(done.stdout) <= memory

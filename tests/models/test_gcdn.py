@@ -9,8 +9,8 @@ from musigma.models.gcdn import GraphConv, similar_pixels
 
 
 def test_parameters_by_hand():
-    # diegovalsesia/gcdn, Code/gcdn/net.py, without the 34 batch norms' factors and offsets; tables
-    # of later work print 5.99M (from memory).
+    # diegovalsesia/gcdn, Code/gcdn/net.py, without its 17 batch norms; tables of later work print
+    # 5.99M (from memory).
     def graph(inner, outer, *, stride_in, stride_out):
         label = inner * inner + inner
         sides = inner * 11 * (stride_in + stride_out) + 11 * (inner + outer)

@@ -87,13 +87,15 @@ def predict_strips(
     grey = _is_grey(network, image)
     height, width = image.shape[-2:]
     side = tile_for_memory(network, memory=memory, width=width) if tile is None else tile
+    # Where no tile is exact, there is no arithmetic to keep.
+    exact = SMALL + 1 if network.radius is not None else 1
     tiles = plan_tiles(
         height,
         width,
         tile=side,
         border=border_of(network),
         multiple=network.size_multiple,
-        least=max(1, min(SMALL + 1, memory // bytes_per_pixel(network))),
+        least=max(1, min(exact, memory // bytes_per_pixel(network))),
     )
     engine = TorchEngine(network) if engine is None else engine
     canvas = Canvas(network, height, width, grey=grey)

@@ -31,6 +31,7 @@ class BRDNet(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = 2 * channels
+        self.num_values = 5 * width
         self.feature_radius = sum(DILATIONS)
         self.radius = self.feature_radius + 1
         plain = (1,) * len(DILATIONS)

@@ -128,6 +128,7 @@ class CARN(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
+        self.num_values = 24 * width
         self.feature_radius = 1 + 3 * 3 * 2
         # As in EDSR: 1, 1 / 2 and 1 / scale input pixels, together never more than two.
         self.radius = self.feature_radius + 2

@@ -192,7 +192,7 @@ class GCDN(Network):
 
     feature_radius = None
     radius = None
-    num_values_apart = 2 * MANY_VALUES
+    num_values_apart = 4 * MANY_VALUES
 
     def __init__(
         self,

@@ -163,6 +163,7 @@ class IPT(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
+        self.num_values = 40 * width
         self.size_multiple = self.window = window
         # The window, and what the convolutions before it see: 1 + 4 x 2 pixels.
         self.feature_radius = window - 1 + 9

@@ -20,7 +20,7 @@ STRIDE = 5
 LOG_TEMPERATURE = math.log(0.1)
 """What the authors add to the predicted temperature, a logarithm."""
 
-FAR = -1e9
+FAR = -1e12
 """Likeness of what is no candidate; finite, so that a lone patch may stand for its neighbours."""
 
 TAKEN = -1e8
@@ -197,7 +197,8 @@ class N3Net(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = width + channels
-        self.num_values = 18 * width
+        # The neighbours as overlapping patches, thrice, and as images; what convolutions hold.
+        self.num_values = 14 * num_neighbours * between + 6 * width
         seen = [channels, *(between * (1 + num_neighbours) for _ in range(num_blocks - 1))]
         made = [*(between for _ in range(num_blocks - 1)), channels]
         self.blocks = nn.ModuleList(

@@ -68,8 +68,8 @@ class NLRN(Network):
         self.in_channels = self.out_channels = channels
         self.feature_channels = width
         self.size_multiple = self.window = window
-        # The pairs of a window, before and after softmax; queries and keys of all steps, twice.
-        self.num_values = 2 * window**2 + (2 * num_steps + 6) * width
+        # The pairs of a window, three times; queries and keys of all steps, twice.
+        self.num_values = 3 * window**2 + (2 * num_steps + 15) * width
         self.head = nn.Sequential(Scale(channels), conv3x3(channels, width))
         self.theta = nn.Conv2d(width, width // 2, kernel_size=1)
         self.phi = nn.Conv2d(width, width // 2, kernel_size=1)

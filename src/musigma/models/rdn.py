@@ -76,6 +76,8 @@ class RDN(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = width
+        # What all blocks give, by itself and joined.
+        self.num_values = (2 * num_blocks + 6) * width
         self.feature_radius = 3 + num_blocks * num_layers
         # As in EDSR, the convolutions that enlarge see two pixels together; without them one.
         self.radius = self.feature_radius + (1 if scale == 1 else 2)

@@ -39,7 +39,7 @@ class Candidates:
     def __init__(
         self, height: int, width: int, *, window: int, near: int, device: torch.device
     ) -> None:
-        self.height, self.window = height, window
+        self.height, self.width, self.window = height, width, window
         places = [torch.arange(size, device=device) for size in (height, width)]
         self._inside = [_in_window(place, window) for place in places]
         self._near = [(place - place.unsqueeze(1)).abs() <= near for place in places]
@@ -48,16 +48,17 @@ class Candidates:
         """Yield rows and the rows that hold their candidates; memory then grows with the area.
 
         Compiled graphs have no loops of a length that depends on the image: they compare all with
-        all. The meta device, where costs are counted, compares as many, in one go.
+        all, as small grids do. The meta device, where costs are counted, compares as many as bands
+        do, in one go.
         """
-        if torch.compiler.is_compiling() or self.height <= self.window:
+        if torch.compiler.is_compiling() or self.height * self.width <= self.window**2:
             yield slice(None), slice(None)
             return
         if self._near[0].is_meta:
             yield slice(None), slice(self.window)
             return
         for row in range(self.height):
-            top = min(max(row - self.window // 2, 0), self.height - self.window)
+            top = max(min(row - self.window // 2, self.height - self.window), 0)
             yield slice(row, row + 1), slice(top, top + self.window)
 
     def mask(self, rows: slice, others: slice) -> Tensor:

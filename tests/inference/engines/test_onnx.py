@@ -95,8 +95,18 @@ def test_a_network_without_sigma():
         assert_close((found.mean,), (NETWORK(low).mean,))
 
 
+LEFT_OUT = {
+    # To export these takes a minute and more each; they were seen to agree.
+    *("gcdn", "n3net", "rpcnn", "mwcnn", "focnet", "nlrn", "rnan"),
+    # A bank picks its member by a number that is known at run time alone.
+    "ircnn-bank",
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "scale"), one_of_each_class())
+@pytest.mark.parametrize(
+    ("name", "scale"), [one for one in one_of_each_class() if one[0] not in LEFT_OUT]
+)
 def test_every_network(name, scale):
     network = build(name, scale, sigma=True)
     engine = OnnxEngine(to_onnx(network))
