@@ -25,13 +25,16 @@ from musigma.models.weights import SHIPPED
 MEMORY = "2GiB"
 PIECE = 160  # small crops would go through another routine, which rounds otherwise
 PROGRAM = """
-import resource, sys
+import re, sys
+from pathlib import Path
 from musigma.cli.main import main
 sys.argv[0] = "musigma"
 try:
     main()
 finally:
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+    # Not ru_maxrss, which a process takes over from the one that started it.
+    peak = re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]
+    print(peak, file=sys.stderr)
 """
 
 

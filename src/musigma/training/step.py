@@ -246,16 +246,17 @@ def _half_copy(network: Network) -> Network:
 
 
 def _hand_over(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
-    """Make gradients those of the weights, in the precision of the weights."""
-    halves: list[tuple[Tensor, Tensor]] = []
+    """Make gradients those of the weights, in the precision and the order of the weights."""
+    others: list[tuple[Tensor, Tensor]] = []
     for gradient, weight in zip(gradients, weights, strict=True):
-        if gradient.dtype == weight.dtype:
+        # Fused Adam walks through memory: values in another order would meet other weights.
+        if gradient.dtype == weight.dtype and gradient.stride() == weight.stride():
             weight.grad = gradient
         else:
             assert weight.grad is not None
-            halves.append((weight.grad, gradient))
-    if halves:
-        mine, theirs = zip(*halves, strict=True)
+            others.append((weight.grad, gradient))
+    if others:
+        mine, theirs = zip(*others, strict=True)
         torch._foreach_copy_(mine, theirs)
 
 
