@@ -17,19 +17,24 @@ from musigma.models import create, load, save
 PROGRAM = """
 import json, re, sys
 from pathlib import Path
-import torch
 from musigma.cli.main import main
 
 def peak():
     # Not ru_maxrss, which a process takes over from the one that started it.
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
-sys.argv[0] = "musigma"
+def run(picture):
+    sys.argv[1:] = ["upscale", picture, *words]
+    try:
+        main()
+    except SystemExit as end:
+        return end.code or 0
+
+small, large, *words = sys.argv[1:]
+run(small)  # what the program itself takes, once for all pictures
 before = peak()
-try:
-    main()
-except SystemExit as end:
-    print(json.dumps({"code": end.code or 0, "peak": peak() - before}), file=sys.stderr)
+code = run(large)
+print(json.dumps({"code": code, "peak": peak() - before}), file=sys.stderr)
 """
 
 
@@ -46,13 +51,14 @@ def test_the_peak_of_a_large_picture(tmp_path):
     Image.fromarray(np.tile(small, (8, 8, 1))).save(tmp_path / "a.png", compress_level=1)
     torch.manual_seed(0)
     save(tmp_path / "w.safetensors", create("espcn", scale=2, width=8))
-    words = ["upscale", tmp_path / "a.png", "-o", tmp_path / "out"]
+    Image.fromarray(small[:160, :160]).save(tmp_path / "small.png")
+    words = [tmp_path / "small.png", tmp_path / "a.png", "-o", tmp_path / "out"]
     words += ["--model", tmp_path / "w.safetensors", "--memory", "64MiB"]
     command = [sys.executable, "-c", PROGRAM, *map(str, words)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     report = json.loads(done.stderr.splitlines()[-1])
     assert report["code"] == 0, done.stderr
-    assert report["peak"] < 400e6  # 345e6 were measured
+    assert report["peak"] < 300e6
     network, low = load(tmp_path / "w.safetensors").network, open_image(tmp_path / "a.png").colours
     result = open_image(tmp_path / "out" / "a.png").colours
     assert result.shape == (1, 3, 8000, 8000)
