@@ -9,11 +9,11 @@ from musigma.data.catalog import find_dataset
 from musigma.data.files import list_images
 from musigma.data.io import read_image
 from musigma.evaluation import super_resolution
+from musigma.evaluation.evaluate import evaluate_model
 from musigma.evaluation.rivals import (
     METHODS,
     NUM_DRAWS,
     calibrated,
-    evaluate_rival,
     make_rival,
     mean_error,
 )
@@ -68,7 +68,7 @@ def test_a_rival_is_calibrated_and_measured_like_a_model(method, models, dataset
     rival = rival_of(method, models, dataset)
     assert calibration_of(rival) is None  # not that of the weights
     model = calibrated(rival, dataset, PROTOCOL, coverage=0.8)
-    record = evaluate_rival(model, dataset, PROTOCOL)
+    record = evaluate_model(model, dataset, PROTOCOL)
     passes = {"constant": 1, "ensemble": 2, "mc-dropout": NUM_DRAWS, "tta": 8}[method]
     assert (record.model["rival"], record.model["num_passes"]) == (method, passes)
     assert record.model["calibration"]["kind"] == "average"
@@ -93,7 +93,7 @@ def test_a_constant_is_the_mean_error(models, dataset):
 
 def test_the_record_of_an_ensemble_names_its_members(models, dataset):
     rival = rival_of("ensemble", models, dataset)
-    record = evaluate_rival(rival, dataset, PROTOCOL)
+    record = evaluate_model(rival, dataset, PROTOCOL)
     assert record.model["members"] == [model.digest for model in models]
     assert record.model["digest"] not in record.model["members"]
     assert record.model["training"] == {"recipe": {"objective": "gaussian_nll", "steps": 9}}

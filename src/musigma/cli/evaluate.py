@@ -55,7 +55,8 @@ def evaluate(
 ) -> None:
     """Measure PSNR and SSIM, and with a sigma branch how far its error bars can be trusted."""
     from musigma.data.catalog import find_dataset
-    from musigma.evaluation.rivals import calibrated, evaluate_rival, make_rival
+    from musigma.evaluation import evaluate_model
+    from musigma.evaluation.rivals import calibrated, make_rival
     from musigma.inference.device import pick_device
     from musigma.models import load
     from musigma.types import ConfigError
@@ -81,7 +82,7 @@ def evaluate(
         if held_out is not None:
             share = 0.9 if coverage is None else coverage
             measured = calibrated(measured, held_out, protocol, coverage=share, **options)
-        found = evaluate_rival(measured, dataset, protocol, coverage=coverage, tile=tile, **options)
+        found = evaluate_model(measured, dataset, protocol, coverage=coverage, tile=tile, **options)
     if json:
         facts: dict[str, Any] = {"model": " ".join(models), "data": dataset.name}
         if rival is not None:

@@ -20,6 +20,10 @@ from musigma.types import ConfigError, DataError, ImageError
 Progress = Callable[[int, int, str], None]
 
 
+STATED = ("rival", "num_passes", "members", "calibration", "calibration_data")
+"""Metadata of a model that a record repeats, besides how it was trained."""
+
+
 @dataclass(frozen=True)
 class Evaluation:
     """The numbers of a data set: the mean over its images, and each image's own."""
@@ -104,6 +108,7 @@ def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options
             "params": num_params(model.network),
             "digest": model.digest,
             "training": model.metadata.get("training", {}),
+            **{key: model.metadata[key] for key in STATED if key in model.metadata},
         },
         protocol=protocol.as_json(),
         data={

@@ -2,15 +2,14 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from musigma.data.catalog import Dataset, data_hash
 from musigma.data.io import read_image
 from musigma.evaluation.calibrate import calibrate
-from musigma.evaluation.evaluate import Progress, evaluate_model
+from musigma.evaluation.evaluate import Progress
 from musigma.evaluation.protocol import Protocol
-from musigma.evaluation.records import Record
 from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
 from musigma.inference.rivals import Ensemble, Rival, SpreadOverViews, WithConstantSigma, mc_dropout
 from musigma.metrics.uncertainty import ConstantSigma
@@ -23,19 +22,6 @@ METHODS: tuple[Method, ...] = get_args(Method)
 NUM_DRAWS = 8
 """Of Monte-Carlo dropout: as many forward passes as test-time augmentation has."""
 
-STATED = ("rival", "num_passes", "members", "calibration", "calibration_data")
-"""Metadata that a record repeats of what was measured."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RivalModel(Model):
-    """A rival in the place of trained weights: it has no file, and a sigma without a branch."""
-
-    @property
-    def has_sigma(self) -> bool:
-        """Always: that is what a rival is for."""
-        return True
-
 
 def make_rival(
     method: str,
@@ -45,7 +31,7 @@ def make_rival(
     held_out: Dataset | None = None,
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
-) -> RivalModel:
+) -> Model:
     """Make a rival out of loaded weights; it is to be calibrated anew, whatever they carry.
 
     Args:
@@ -111,14 +97,7 @@ def calibrated(
     return replace(model, metadata={**model.metadata, **facts})
 
 
-def evaluate_rival(model: Model, dataset: Dataset, protocol: Protocol, **options: Any) -> Record:
-    """Evaluate any model; the record states the rival and the calibration, where there are."""
-    found = evaluate_model(model, dataset, protocol, **options)
-    facts = {key: model.metadata[key] for key in STATED if key in model.metadata}
-    return replace(found, model=found.model | facts)
-
-
-def _rival(method: Method, network: Rival, models: Sequence[Model]) -> RivalModel:
+def _rival(method: Method, network: Rival, models: Sequence[Model]) -> Model:
     facts: dict[str, Any] = {"rival": method, "num_passes": network.num_passes}
     if len(models) == 1:
         training, digest = models[0].metadata.get("training", {}), models[0].digest
@@ -126,7 +105,7 @@ def _rival(method: Method, network: Rival, models: Sequence[Model]) -> RivalMode
         training = _shared_training(models)
         facts["members"] = [model.digest for model in models]
         digest = hashlib.sha256("".join(facts["members"]).encode()).hexdigest()
-    return RivalModel(
+    return Model(
         network=network.eval(),
         name=models[0].name,
         metadata={"training": training, **facts},

@@ -33,12 +33,8 @@ class Rival(Network):
 
     def __init__(self, base: Network) -> None:
         super().__init__()
-        self.identity = base.identity
-        self.scale = base.scale
-        self.in_channels, self.out_channels = base.in_channels, base.out_channels
-        self.feature_channels, self.feature_scale = base.feature_channels, base.feature_scale
-        self.feature_radius, self.radius = base.feature_radius, base.radius
-        self.size_multiple, self.luma_only = base.size_multiple, base.luma_only
+        self.take_facts(base)
+        self.has_sigma = True
         self.base = base
 
     def features(self, low: Tensor) -> Tensor:

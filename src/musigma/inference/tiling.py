@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from musigma.models import Network, WithSigma, mean_only
+from musigma.models import Network
 from musigma.types import ConfigError
 
 SMALL = 20_480
@@ -84,7 +84,7 @@ def tile_for_memory(network: Network, *, memory: int, width: int = 0) -> int:
     # What a tile reads beyond its own pixels, at most: networks with cells begin and end with one.
     border = 2 * (border_of(network) + network.size_multiple - 1)
     per_pixel, per_row = bytes_per_pixel(network), bytes_per_row(network, width)
-    apart = 4 * mean_only(network).num_values_apart
+    apart = 4 * network.num_values_apart
     # The larger root of per_pixel (side + border)^2 + per_row side + apart = memory, for
     # side + border.
     half = per_row / (2 * per_pixel)
@@ -107,7 +107,7 @@ def bytes_per_pixel(network: Network) -> int:
     """
     enlarged = network.feature_channels * max(network.feature_scale, network.scale) ** 2
     usual = 4 * max(enlarged, 4 * network.feature_channels)
-    return 4 * max(usual, mean_only(network).num_values)
+    return 4 * max(usual, network.num_values)
 
 
 def bytes_per_row(network: Network, width: int) -> int:
@@ -115,7 +115,7 @@ def bytes_per_row(network: Network, width: int) -> int:
 
     They are there twice: one strip is written while the next is made.
     """
-    num_parts = 1 + isinstance(network, WithSigma)
+    num_parts = 1 + network.has_sigma
     return 2 * num_parts * 4 * network.out_channels * width * network.scale**2
 
 

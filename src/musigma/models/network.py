@@ -25,6 +25,12 @@ class Identity:
     settings: Settings = field(default_factory=dict)
 
 
+_FACTS = (
+    *("identity", "scale", "in_channels", "out_channels", "feature_channels", "feature_scale"),
+    *("feature_radius", "radius", "size_multiple", "luma_only", "num_values", "num_values_apart"),
+)
+
+
 class Network(nn.Module, ABC):
     """A network that restores an image in two steps, so that a sigma branch can share the first.
 
@@ -45,6 +51,7 @@ class Network(nn.Module, ABC):
             are more than its features let one expect; measured.
         num_values_apart: The same for what does not grow with the image, such as all pairs of
             pixels that are compared at once.
+        has_sigma: Whether it predicts its error.
         identity: How `create` built it; what a weights file stores.
     """
 
@@ -59,7 +66,13 @@ class Network(nn.Module, ABC):
     luma_only: bool = False
     num_values: int = 0
     num_values_apart: int = 0
+    has_sigma: bool = False
     identity: Identity
+
+    def take_facts(self, base: "Network") -> None:
+        """Take over what is true of a network that this one is built around; not `has_sigma`."""
+        for name in _FACTS:
+            setattr(self, name, getattr(base, name))
 
     @abstractmethod
     def features(self, low: Tensor) -> Tensor:

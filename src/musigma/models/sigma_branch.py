@@ -46,12 +46,8 @@ class WithSigma(Network):
 
     def __init__(self, base: Network, *, width: int = 160, depth: int = 4) -> None:
         super().__init__()
-        self.identity = base.identity
-        self.scale = base.scale
-        self.in_channels, self.out_channels = base.in_channels, base.out_channels
-        self.feature_channels, self.feature_scale = base.feature_channels, base.feature_scale
-        self.size_multiple, self.luma_only = base.size_multiple, base.luma_only
-        self.feature_radius = base.feature_radius
+        self.take_facts(base)
+        self.has_sigma = True
         self.radius = _branch_radius(base, depth)
         self.width, self.depth = width, depth
         self.base = base

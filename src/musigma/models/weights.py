@@ -52,7 +52,7 @@ class Model:
     @property
     def has_sigma(self) -> bool:
         """Whether the network predicts its error."""
-        return isinstance(self.network, WithSigma)
+        return self.network.has_sigma
 
 
 def load(model: str | Path, *, scale: int | None = None) -> Model:
