@@ -32,6 +32,7 @@ MEAN_TARGET_SIGMA = {
     "learned_sigma": F.learned_sigma,
     "sigma_l1": F.sigma_l1,
     "sigma_l1, attached": partial(F.sigma_l1, detach=False),
+    "sigma_l2": F.sigma_l2,
     "sigma_quantile": partial(F.sigma_quantile, level=0.9),
     "laplace_nll": F.laplace_nll,
     "gaussian_nll": F.gaussian_nll,
@@ -43,6 +44,7 @@ RANDOM = ("expected_l1", "learned_sigma", "fixed_sigma")
 # Which pictures, by position, get no gradient by design.
 DETACHED = {
     "sigma_l1": (0, 1),
+    "sigma_l2": (0, 1),
     "sigma_quantile": (0, 1),
     "distillation": (1,),
     "udl_step2": (2,),
@@ -225,6 +227,14 @@ def test_sigma_is_the_median_and_too_small_for_a_standard_deviation(residuals, f
     assert lost == pytest.approx(cost, abs=2e-3)  # the far tail is cut off by the grid
 
 
+def test_sigma_l2_is_least_at_the_mean():
+    error = torch.linspace(0, 1, 10_001, dtype=torch.float64) ** 2
+    sigmas = torch.linspace(0.2, 0.5, 31, dtype=torch.float64)
+    nought = torch.zeros_like(error)
+    values = [F.sigma_l2(error, nought, sigma.expand_as(error)).mean() for sigma in sigmas]
+    assert sigmas[torch.stack(values).argmin()].item() == pytest.approx(1 / 3, abs=0.005)
+
+
 def test_sigma_quantile_is_least_at_the_quantile():
     error = torch.linspace(0, 1, 10_001, dtype=torch.float64)
     sigmas = torch.linspace(0.5, 1, 51, dtype=torch.float64)
@@ -247,6 +257,7 @@ def test_sigma_quantile_is_least_at_the_quantile():
         ("distillation", 0.25),
         ("edge", 0.0),
         ("sigma_l1", 0.25),
+        ("sigma_l2", 0.0625),
         ("sigma_quantile", 0.1 * 0.25),
         ("laplace_nll", math.log(0.5) + 0.5),
         ("gaussian_nll", math.log(0.5) + 0.125),

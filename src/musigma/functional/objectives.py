@@ -138,6 +138,11 @@ def sigma_l1(mean: Tensor, target: Tensor, sigma: Tensor, *, detach: bool = True
     return _excess(mean, target, sigma, detach).abs()
 
 
+def sigma_l2(mean: Tensor, target: Tensor, sigma: Tensor, *, detach: bool = True) -> Tensor:
+    """``(sigma - |e|)^2``, which makes sigma the mean of ``|e|``: a Laplace density's scale."""
+    return _excess(mean, target, sigma, detach).square()
+
+
 def sigma_quantile(
     mean: Tensor, target: Tensor, sigma: Tensor, *, level: float, detach: bool = True
 ) -> Tensor:

@@ -17,7 +17,6 @@ from musigma.inference.engines.choice import (
     Trial,
     candidates,
     distance,
-    make_engine,
     pick,
     sample_tile,
 )
@@ -126,7 +125,7 @@ def bench_inference(
             "largest_difference": trial.largest,
         }
         report(f"{label}: {timings[label]}")
-    auto = pick([trial for label, trial in trials.items() if label not in EXTRAS]).engine.name
+    auto = pick([trial for label, trial in trials.items() if label != EXTRA]).engine.name
     exact = [label for label, trial in trials.items() if trial.rms <= MAX_RMS]
     fastest = min(exact, key=lambda label: trials[label].seconds)
     return {
@@ -139,7 +138,7 @@ def bench_inference(
     }
 
 
-EXTRAS = ("torch-fp16, no graph", "torch-compiled")
+EXTRA = "torch-fp16, no graph"
 """What is measured on a GPU besides the engines that ``auto`` looks at."""
 
 
@@ -148,8 +147,7 @@ def all_engines(network: Network, *, report: Report = lambda _: None) -> dict[st
     engines: list[Engine] = [TorchEngine(network), *candidates(network, report=report)]
     found = {engine.name: engine for engine in engines}
     if device_of(network).type == "cuda":
-        found[EXTRAS[0]] = TorchEngine(network, precision="fp16")
-        found[EXTRAS[1]] = make_engine(network, "torch-compiled")
+        found[EXTRA] = TorchEngine(network, precision="fp16")
     return found
 
 

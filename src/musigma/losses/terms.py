@@ -95,6 +95,7 @@ for _function in (
     objectives.learned_sigma,
     objectives.fixed_sigma,
     objectives.sigma_l1,
+    objectives.sigma_l2,
     objectives.sigma_quantile,
     objectives.laplace_nll,
     objectives.gaussian_nll,

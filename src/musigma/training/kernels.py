@@ -19,8 +19,8 @@ BLOCK = 64
 MANY_PIXELS = 100_000
 """From here on the pixels of a layer are cut into 8 parts, below into 4."""
 
-BIAS_PARTS = 64
-"""Reading everything once at the speed of memory takes many programs."""
+LEAST = tl.constexpr(16)
+"""The narrowest matrix that can be multiplied with."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -28,6 +28,7 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     inputs,
     gradients,
     weights,
+    biases,
     num_layers: tl.constexpr,
     num_pixels,
     height: tl.constexpr,
@@ -57,6 +58,8 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     left = tl.zeros((block, block), tl.float32)
     middle = tl.zeros((block, block), tl.float32)
     right = tl.zeros((block, block), tl.float32)
+    sums = tl.zeros((block, LEAST), tl.float32)
+    ones = tl.full((depth, LEAST), 1.0, gradients[0].dtype.element_ty)
     rounds = tl.cdiv(tl.cdiv(num_pixels, depth), num_parts)
     first = part * rounds * depth
     last = tl.minimum(first + rounds * depth, num_pixels)
@@ -83,6 +86,8 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
         there = reaches & (column < width - 1)
         here = tl.load(input_at + num_in, mask=there[:, None], other=0.0, cache_modifier=".ca")
         right = tl.dot(turned, here, right)
+        # As a product with ones; adding up would hold the other products up.
+        sums = tl.dot(turned, ones, sums)
 
     # Parts are stored apart and added in a fixed order afterwards: the result never wavers.
     place = part * num_layers + layer
@@ -93,36 +98,9 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     tl.store(weight_at, left)
     tl.store(weight_at + num_in, middle)
     tl.store(weight_at + 2 * num_in, right)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _bias_gradients(  # type: ignore[no-untyped-def]
-    gradients,
-    biases,
-    num_layers: tl.constexpr,
-    num_pixels,
-    num_out: tl.constexpr,
-    num_parts: tl.constexpr,
-    block: tl.constexpr,
-    depth: tl.constexpr,
-):
-    # Apart from the weights: adding up inside their kernel holds its matrix products up.
-    program = tl.program_id(0)
-    part = program % num_parts
-    to_channel = program // num_parts % (num_out // block) * block
-    layer = program // (num_parts * (num_out // block))
-    gradient_start = _chosen(gradients, layer, num_layers)
-    channel = to_channel + tl.arange(0, block)
-    step = tl.arange(0, depth)
-    sums = tl.zeros((depth, block), tl.float32)
-    rounds = tl.cdiv(tl.cdiv(num_pixels, depth), num_parts)
-    first = part * rounds * depth
-    last = tl.minimum(first + rounds * depth, num_pixels)
-    for start in range(first, last, depth):
-        pixel = start + step
-        at = tl.multiple_of(gradient_start + pixel[:, None] * num_out + channel[None, :], [1, 16])
-        sums += tl.load(at, mask=(pixel < last)[:, None], other=0.0).to(tl.float32)
-    tl.store(biases + (part * num_layers + layer) * num_out + channel, tl.sum(sums, 0))
+    if (tap_row == 1) & (from_channel == 0):
+        total = tl.max(sums, 1)  # all columns are equal
+        tl.store(biases + place * num_out + to_channel + channel, total)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -152,27 +130,26 @@ def weight_gradients(
     num_out, num_pixels = gradients[0].shape[1], batch * height * width
     parts = num_parts or (4 if num_pixels < MANY_PIXELS else 8)
     weights = inputs[0].new_empty((parts, number, num_out, 3, 3, num_in), dtype=torch.float32)
-    biases = inputs[0].new_empty((BIAS_PARTS, number, num_out), dtype=torch.float32)
+    biases = inputs[0].new_empty((parts, number, num_out), dtype=torch.float32)
     read = tuple(_flat(part) for part in inputs)
     wrote = tuple(_flat(part) for part in gradients)
-    sizes = {"num_layers": number, "num_pixels": num_pixels, "num_out": num_out}
-    cut = {"block": BLOCK, "depth": depth}
-    tiles = number * (num_out // BLOCK)
-    _weight_gradients[(tiles * (num_in // BLOCK) * parts * 3,)](
+    tiles = number * (num_out // BLOCK) * (num_in // BLOCK)
+    _weight_gradients[(tiles * parts * 3,)](
         read,
         wrote,
         weights,
-        **sizes,
-        **cut,
-        num_parts=parts,
-        num_in=num_in,
+        biases,
+        num_layers=number,
+        num_pixels=num_pixels,
         height=height,
         width=width,
+        num_in=num_in,
+        num_out=num_out,
+        num_parts=parts,
+        block=BLOCK,
+        depth=depth,
         num_warps=4,
         num_stages=3,
-    )
-    _bias_gradients[(tiles * BIAS_PARTS,)](
-        wrote, biases, **sizes, **cut, num_parts=BIAS_PARTS, num_warps=4
     )
     return list(weights.sum(0).permute(0, 1, 4, 2, 3)), list(biases.sum(0))
 

@@ -19,9 +19,10 @@ def network_on_gpu():
     return build("edsr-baseline", 2, sigma=True).cuda()
 
 
-def test_float32_does_not_use_tf32_and_leaves_the_settings_alone():
+def test_float32_does_not_use_tf32_and_leaves_the_settings_alone(monkeypatch):
     network = network_on_gpu()
-    torch.backends.cudnn.allow_tf32 = True
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     tiles = sample_tile(network, 96, 128)
     exact = network.double()(tiles.double().cuda())
     network.float()
