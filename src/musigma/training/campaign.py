@@ -199,7 +199,6 @@ def train_job(
 
 def measure_job(job: Job, folder: Path, device: str) -> str:
     """Measure what a run ended in; write its records and weights, and say how it did."""
-    torch.set_num_threads(4)  # beside a training run and other measurements
     run, weights = folder / "runs" / job.name, folder / "weights" / f"{job.name}.safetensors"
     trained = load(run / WEIGHTS)
     weights.parent.mkdir(parents=True, exist_ok=True)
