@@ -1,14 +1,12 @@
 """PyTorch as an engine: float32 is the network itself, half precision is near it."""
 
-import copy
-
 import pytest
 import torch
 from torch import nn
 
 from helpers.networks import build, image_for, one_of_each_class
 from musigma.inference.engines import TorchEngine
-from musigma.inference.engines.torch_engine import half_copy, widen
+from musigma.inference.engines.torch_engine import half_copy
 from musigma.models import create
 
 
@@ -36,20 +34,6 @@ def test_half_precision_of_every_network_is_near(name, scale):
             error = (ours - theirs).square().mean().sqrt() / theirs.square().mean().sqrt()
             assert error < tolerance, precision
     assert {p.dtype for p in network.parameters()} <= {torch.float32}
-
-
-@pytest.mark.parametrize(("name", "scale"), one_of_each_class())
-def test_widened_convolutions_change_nothing(name, scale):
-    network = build(name, scale, sigma=True)
-    worker = copy.deepcopy(network)
-    widen(worker)
-    plain = [one for one in worker.modules() if isinstance(one, nn.Conv2d) and one.groups == 1]
-    assert all(one.out_channels % 8 == 0 for one in plain if type(one) is nn.Conv2d)
-    tiles = image_for(network, 24, 16)
-    with torch.inference_mode():
-        for ours, theirs in zip(worker(tiles), network(tiles), strict=True):
-            assert ours.shape == theirs.shape
-            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_bfloat16_keeps_the_ends_in_float32():

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from musigma.inference.engines.base import device_of
+from musigma.inference.engines.gpu_layers import suit_gpu
 from musigma.models import Network
 from musigma.types import Prediction
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
-TENSOR_CORE = 8
-"""Of which the number of channels should be a multiple in half precision."""
 
 WARM_UP = 3
 """Runs before a capture: cuDNN tries its algorithms, and Triton its kernels."""
@@ -55,7 +53,7 @@ class TorchEngine:
         self.half = HALF.get(precision)
         worker = network if self.half is None else half_copy(network, self.half)
         if self.half is not None and self.device.type == "cuda":
-            widen(worker)
+            suit_gpu(worker)
         self._worker: Any = torch.compile(worker) if compiled else worker
         self._graphs = _Graphs() if graph else None
 
@@ -172,35 +170,6 @@ def half_copy(network: Network, half: torch.dtype) -> Network:
             for parameter in module.parameters(recurse=False):
                 parameter.data = parameter.data.to(half)
     return worker
-
-
-def widen(worker: Network) -> None:
-    """Give convolutions as many outputs as tensor cores ask for; the further ones are cut off.
-
-    cuDNN has its fast routines for multiples of eight alone. On an H200 the last convolution of a
-    sigma branch, from 160 channels to 12, took 0.42 ms of 3.7: as much as two from 160 to 160.
-    """
-    for name, module in list(worker.named_modules()):
-        if type(module) is nn.Conv2d and module.out_channels % TENSOR_CORE and module.groups == 1:
-            parent, _, child = name.rpartition(".")
-            setattr(worker.get_submodule(parent), child, _Widened(module))
-
-
-class _Widened(nn.Module):
-    """A convolution with further outputs, which are cut off."""
-
-    def __init__(self, layer: nn.Conv2d) -> None:
-        super().__init__()
-        self.num_kept = layer.out_channels
-        self.layer = layer
-        more = -layer.out_channels % TENSOR_CORE
-        layer.out_channels += more
-        layer.weight.data = nn.functional.pad(layer.weight.data, (0, 0, 0, 0, 0, 0, 0, more))
-        if layer.bias is not None:
-            layer.bias.data = nn.functional.pad(layer.bias.data, (0, more))
-
-    def forward(self, values: Tensor) -> Tensor:
-        return self.layer(values)[:, : self.num_kept]
 
 
 class _Float32(nn.Module):
