@@ -108,7 +108,9 @@ def _by_set(
         if "rival" in record.model:
             continue  # it has a table of its own: the leaderboard
         recipe = record.model.get("training", {}).get("recipe", {})
-        if record.kind == "evaluation" and needs in record.result and not _is_study(recipe):
+        if record.data["name"] not in SETS or _is_study(recipe):
+            continue
+        if record.kind == "evaluation" and needs in record.result:
             key = (record.model["scale"], _label(record.model))
             cells.setdefault(key, {})[record.data["name"]] = cell(record.result)
     rows = [
