@@ -222,6 +222,9 @@ def _convolve(  # type: ignore[no-untyped-def]
 ROWS, COLUMNS = 8, 16
 """The rectangle of a program: 128 pixels are what four warps multiply at a time."""
 
+STAGES = 3
+"""How many loads are under way while one is multiplied; more of them leave room for less."""
+
 
 def convolve(
     image: Tensor,
@@ -270,8 +273,8 @@ def convolve(
         columns=COLUMNS,
         block=BLOCK,
         depth=depth,
-        num_warps=4,
-        num_stages=3,
+        num_warps=4 * ROWS * COLUMNS // 128,
+        num_stages=STAGES,
     )
     return result.permute(0, 3, 1, 2)
 
