@@ -219,8 +219,8 @@ def _convolve(  # type: ignore[no-untyped-def]
     result.store([number, top, left, first], tile)
 
 
-ROWS, COLUMNS = 8, 16
-"""The rectangle of a program: 128 pixels are what four warps multiply at a time."""
+COLUMNS = 16
+"""Of the rectangle of pixels of a program."""
 
 STAGES = 3
 """How many loads are under way while one is multiplied; more of them leave room for less."""
@@ -235,15 +235,18 @@ def convolve(
     slope: Tensor | None = None,
     rectify: bool = False,
     backwards: bool = False,
+    *,
+    rows: int = 8,
 ) -> Tensor:
     """Do what `musigma.functional.convolution.convolve` says, on tensors in channels-last order.
 
-    The number of inputs is a multiple of 32; there is one of `add` and `mask` at most.
+    The number of inputs is a multiple of 32; there is one of `add` and `mask` at most. `rows` are
+    those of the rectangle of a program: 8 make more programs, 16 read the weights less often.
     """
     from triton.tools.tensor_descriptor import TensorDescriptor  # Triton 3.4 and later
 
     def tiles(values: Tensor, channels: int) -> TensorDescriptor:
-        return TensorDescriptor.from_tensor(values, [1, ROWS, COLUMNS, channels])
+        return TensorDescriptor.from_tensor(values, [1, rows, COLUMNS, channels])
 
     batch, num_in, height, width = image.shape
     num_out = weight.shape[1 if backwards else 0]
@@ -252,7 +255,7 @@ def convolve(
     flat_weight = _flat(weight).reshape(weight.shape[0], -1)
     weight_block = [depth, BLOCK] if backwards else [BLOCK, depth]
     other = add if add is not None else mask
-    _convolve[(batch * -(-height // ROWS) * -(-width // COLUMNS), -(-num_out // BLOCK))](
+    _convolve[(batch * -(-height // rows) * -(-width // COLUMNS), -(-num_out // BLOCK))](
         tiles(_flat(image), depth),
         TensorDescriptor.from_tensor(flat_weight, weight_block),
         bias,
@@ -269,11 +272,11 @@ def convolve(
         adds=add is not None,
         masks=mask is not None,
         leaks=slope is not None,
-        rows=ROWS,
+        rows=rows,
         columns=COLUMNS,
         block=BLOCK,
         depth=depth,
-        num_warps=4 * ROWS * COLUMNS // 128,
+        num_warps=rows // 2,  # 32 pixels to each
         num_stages=STAGES,
     )
     return result.permute(0, 3, 1, 2)
