@@ -91,12 +91,24 @@ def runs_table(records: Iterable[Record]) -> str:
     return markdown(headings, [row for _, _, row in sorted(found)])
 
 
+def tiles_table(records: Iterable[Record]) -> str:
+    """How far tiles are off the whole picture, of each network that sees all of it at once."""
+    rows = [
+        [name, f"{found['largest_share']:.1e}", f"{found['rms_share']:.1e}"]
+        for record in records
+        if record.protocol["name"] == "tile-differences"
+        for name, found in record.result.items()
+    ]
+    return markdown(["network", "largest", "root mean square"], rows)
+
+
 TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "fidelity": fidelity_table,
     "uncertainty": uncertainty_table,
     "denoising": denoising_table,
     "training speed": speed_table,
     "training runs": runs_table,
+    "tile differences": tiles_table,
 }
 
 
