@@ -104,7 +104,7 @@ def test_rivals_are_on_no_other_table(tmp_path):
 
 def test_a_constant_sigma_is_the_baseline_of_the_paper(tmp_path):
     record = measured(2.5, objective="l1", rival="constant")
-    record.result.update(pll=2.6, sigma_psnr=36.0)
+    record.result.update(pll=2.6, sigma_psnr_y=36.0)
     table = make_table("uncertainty", open_book(save_all(tmp_path, a=record)))
     (row,) = [row for row in table.rows if not row.printed]
     assert row.names[0] == "EDSR"
