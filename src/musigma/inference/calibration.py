@@ -194,7 +194,8 @@ def fit_scale(held_out: HeldOut, *, coverage: float) -> Calibration:
 
     The expectation is the mean over images of each image's mean, as PLL is. A sigma trained by
     ``sigma_l1`` is a conditional median, so expect 1.48 for normal residuals and 2.04 for Laplace
-    ones; by ``sigma_l2`` it is a mean, so expect 1.25 and 1.41. The optimum is exact for s >= 1; for s < 1 the floor of PLL can hide a part of it.
+    ones; by ``sigma_l2`` it is a mean, so expect 1.25 and 1.41. The optimum is exact for s >= 1;
+    for s < 1 the floor of PLL can hide a part of it.
     """
     _require_images(held_out, 1, "a scale")
     return _calibration(held_out, "scale", coverage)

@@ -102,7 +102,7 @@ def draw_sigma(book: Book) -> Drawing:  # noqa: ARG001 - every figure is given t
         f"The shipped {NETWORK} x{scale} on a photo. Above: predicted beside true error, on one "
         "scale. Below, left: the median true error and the middle half of the errors, among values "
         "of about the same sigma; a sigma that is the median, as the paper's auxiliary loss asks, "
-        "lies on the dashed line, and one that is the mean (sigma_l2) has the median a little below "
+        "lies on the dashed line, and one that is the mean (sigma_l2) has the median just below "
         "it. Right: how often the error is how many times sigma; left of 1 lies half of it for a "
         "median, and somewhat more for a mean."
     )
