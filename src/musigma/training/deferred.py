@@ -2,7 +2,7 @@
 
 The gradient of a layer's weights is needed by no other layer. Backward passes compute it on the way
 all the same, one layer at a time. Here the way back computes gradients of activations alone; what
-each layer read and the gradient of what it wrote are kept, and `musigma.functional.kernels` turns
+each layer read and the gradient of what it wrote are kept, and `musigma.training.kernels` turns
 those of all equal layers into weight gradients at once.
 """
 
@@ -12,9 +12,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-
-from musigma.functional.convolution import convolve
-from musigma.models.edsr import ResidualBlock
 
 MIN_LAYERS = 4
 """Fewer equal layers are left to the usual way."""
@@ -46,50 +43,38 @@ class DeferringConv(nn.Conv2d):
 class _Convolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx, image, weight, bias, probe, rectifies):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205, ARG004
-        output = convolve(image, weight, bias, rectify=rectifies)
-        ctx.save_for_backward(weight, *([output] if rectifies else []))
-        return output
+        if rectifies:
+            output = convolve_and_rectify(image, weight, bias)
+            ctx.save_for_backward(image, weight, output)
+            return output
+        ctx.save_for_backward(image, weight)
+        return nn.functional.conv2d(image, weight, bias, padding=1)
 
     @staticmethod
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
-        weight, *output = ctx.saved_tensors
-        gradient = _channels_last(gradient)
+        image, weight, *output = ctx.saved_tensors
         if output:
             gradient = torch.where(output[0] > 0, gradient, 0)
-        return convolve(gradient, weight, backwards=True), None, None, gradient, None
+        one, nought = (1, 1), (0, 0)
+        back, *_ = torch.ops.aten.convolution_backward(
+            gradient, image, weight, None, one, one, one, False, nought, 1, (True, False, False)
+        )
+        return back, None, None, gradient, None
 
 
-class DeferringBlock(ResidualBlock):
-    """A residual block of two such convolutions: neither sum nor ReLU is a pass of its own."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Refine the features."""
-        first, _, last = self.body
-        assert isinstance(first, DeferringConv)
-        assert isinstance(last, DeferringConv)
-        features = features.to(first.weight.dtype)
-        weights = first.weight, first.bias, last.weight, last.bias
-        output, between = _Block.apply(features, *weights, first.probe, last.probe)  # type: ignore[no-untyped-call]
-        first.seen, last.seen = features.detach(), between
-        return output
+@torch.library.custom_op("musigma::convolve_and_rectify", mutates_args=())
+def convolve_and_rectify(image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Convolve, add the bias and rectify, in one kernel where there is one."""
+    if image.is_cuda:
+        one = (1, 1)
+        return torch.cudnn_convolution_relu(image, weight, bias, one, one, one, 1)
+    return nn.functional.conv2d(image, weight, bias, padding=1).relu()
 
 
-class _Block(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, features, weight, bias, last_weight, last_bias, probe, last_probe):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205, ARG004
-        between = convolve(features, weight, bias, rectify=True)
-        output = convolve(between, last_weight, last_bias, add=features)
-        ctx.save_for_backward(between, weight, last_weight)
-        ctx.mark_non_differentiable(between)
-        return output, between
-
-    @staticmethod
-    def backward(ctx, gradient, _):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
-        between, weight, last_weight = ctx.saved_tensors
-        gradient = _channels_last(gradient)
-        inner = convolve(gradient, last_weight, mask=between, backwards=True)
-        back = convolve(inner, weight, add=gradient, backwards=True)
-        return back, None, None, None, None, inner, gradient
+@convolve_and_rectify.register_fake
+def _(image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # noqa: ARG001
+    shape = (image.shape[0], weight.shape[0], *image.shape[2:])
+    return image.new_empty(shape).contiguous(memory_format=torch.channels_last)
 
 
 def defer(worker: nn.Module, example: Tensor, *, multiple: int = 64) -> list[list[DeferringConv]]:
@@ -124,7 +109,6 @@ def defer(worker: nn.Module, example: Tensor, *, multiple: int = 64) -> list[lis
         if len(group) >= MIN_LAYERS
     ]
     _take_in_relus(worker)
-    _take_in_blocks(worker)
     return groups
 
 
@@ -138,7 +122,7 @@ def gradients_of(
     if not groups:
         return torch.autograd.grad(loss, weights)
     if together is None:
-        from musigma.functional import kernels
+        from musigma.training import kernels
 
         together = kernels.weight_gradients
     layers = [layer for group in groups for layer in group]
@@ -174,14 +158,6 @@ def _take_in_relus(worker: nn.Module) -> None:
                 if isinstance(layer, DeferringConv) and type(follower) is nn.ReLU:
                     layer.rectifies = True
                     chain[number + 1] = nn.Identity()
-
-
-def _take_in_blocks(worker: nn.Module) -> None:
-    for block in worker.modules():
-        if type(block) is not ResidualBlock or block.res_scale != 1 or len(block.body) != 3:
-            continue
-        if isinstance(block.body[0], DeferringConv) and isinstance(block.body[2], DeferringConv):
-            block.__class__ = DeferringBlock
 
 
 def _channels_last(values: Tensor) -> Tensor:

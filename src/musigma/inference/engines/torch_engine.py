@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from musigma.inference.engines.base import device_of
-from musigma.inference.engines.gpu_layers import suit_gpu
 from musigma.models import Network
 from musigma.types import Prediction
 
@@ -52,8 +51,6 @@ class TorchEngine:
         self.network, self.tf32 = network, precision == "tf32"
         self.half = HALF.get(precision)
         worker = network if self.half is None else half_copy(network, self.half)
-        if self.half is not None and self.device.type == "cuda":
-            suit_gpu(worker)
         self._worker: Any = torch.compile(worker) if compiled else worker
         self._graphs = _Graphs() if graph else None
 
