@@ -9,7 +9,7 @@ from torch import Tensor
 
 from helpers.runs import CPU, pictures, write_pictures
 from musigma.data.patches import Bank, build_bank, load_images, mix
-from musigma.functional.geometry import crop_to_multiple, dihedral
+from musigma.functional.geometry import dihedral, pad
 from musigma.functional.resize import bicubic_down
 from musigma.types import DataError, ImageError
 
@@ -56,18 +56,23 @@ def test_mix_of_neighbours_is_unrelated():
 
 
 def test_every_place_and_view_is_equally_likely():
-    # 4 * 5 + 3 * 2 places, eight views of each, told apart by pixels that are all different.
+    # Eight views of each place, told apart by pixels that are all different. An image is as likely
+    # as it has pixels: 42 with 4 * 5 places, 20 with 3 * 2.
     images = [torch.arange(42).view(1, 6, 7), torch.arange(100, 120).view(1, 5, 4)]
     images = [image.to(torch.uint8) for image in images]
     bank = build_bank(images, scale=1, patch=3, device=CPU)
     cells = torch.cat([views(image, 3, 1) for image in images]).flatten(0, 1).flatten(1)
     assert len(cells) == 26 * 8
-    patches = (sample(bank, 0, 26 * 8 * 100).target * 255).round().byte().flatten(1)
+    number = 26 * 8 * 100
+    patches = (sample(bank, 0, number).target * 255).round().byte().flatten(1)
     seen = Counter(map(tuple, patches.tolist()))
     counts = np.array([seen.pop(tuple(cell)) for cell in cells.tolist()])
     assert not seen
-    for sums in (counts, counts.reshape(26, 8).sum(1), counts.reshape(26, 8).sum(0)):
-        assert stats.chisquare(sums).pvalue > 0.01
+    chances = np.repeat([42 / 62 / (20 * 8), 20 / 62 / (6 * 8)], [20 * 8, 6 * 8])
+    assert stats.chisquare(counts, chances * number).pvalue > 0.01
+    assert stats.chisquare(counts.reshape(26, 8).sum(0)).pvalue > 0.01
+    places = counts.reshape(26, 8).sum(1), chances.reshape(26, 8).sum(1) * number
+    assert stats.chisquare(*places).pvalue > 0.01
 
 
 def test_every_place_is_equally_likely_over_many_steps():
@@ -78,25 +83,38 @@ def test_every_place_is_equally_likely_over_many_steps():
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
-def test_low_and_target_show_the_same_place(scale):
-    images = pictures(2, 37, 31)
-    patch = 5
+def test_low_is_what_imresize_makes_of_the_target_and_its_surroundings(scale):
+    images, patch, margin = pictures(2, 37, 31), 5, 2 * scale
     bank = build_bank(images, scale=scale, patch=patch, device=CPU)
-    targets = [crop_to_multiple(image, scale) for image in images]
-    lows = [bicubic_down(target.unsqueeze(0), scale)[0] for target in targets]
-    all_targets = torch.cat([views(t, patch * scale, scale) for t in targets]).flatten(0, 1)
-    all_lows = torch.cat([views(low, patch, 1) for low in lows]).flatten(0, 1)
-    assert len(all_targets) == len(all_lows)
+    # Every place, also off the grid of the scale; beyond the border pictures are mirrored.
+    framed = [pad(image, (margin,) * 4, mode="symmetric") for image in images]
+    wide = torch.cat([views(image, patch * scale + 2 * margin, 1) for image in framed])
+    wide = wide.flatten(0, 1)
+    inner = wide[..., margin:-margin, margin:-margin].float() / 255
     patches = sample(bank, 3, 64)
     assert patches.low.shape == (64, 3, patch, patch)
     assert patches.target.shape == (64, 3, patch * scale, patch * scale)
     seen = set()
     for low, target in zip(patches.low, patches.target, strict=True):
-        same = (all_targets.float() / 255 == target).flatten(1).all(1).nonzero().flatten()
+        same = (inner == target).flatten(1).all(1).nonzero().flatten()
         assert len(same) == 1
-        assert torch.equal(all_lows[same[0]].float() / 255, low)
+        expected = bicubic_down(wide[same], scale)[0, :, 2:-2, 2:-2]
+        assert torch.equal(expected.float() / 255, low)
         seen.add(int(same[0]) % 8)
     assert seen == set(range(8))
+
+
+def test_channels_come_in_any_order_where_that_is_asked_for():
+    image = torch.tensor([10, 20, 30], dtype=torch.uint8).view(3, 1, 1).expand(3, 16, 16)
+    usual = build_bank([image], scale=2, patch=8, device=CPU)
+    colours = (sample(usual, 0, 60).target[:, :, 0, 0] * 255).round().int()
+    assert colours.unique(dim=0).tolist() == [[10, 20, 30]]
+    bank = build_bank([image], scale=2, patch=8, device=CPU, swap_channels=True)
+    patches = sample(bank, 0, 600)
+    orders = Counter(map(tuple, (patches.target[:, :, 0, 0] * 255).round().int().tolist()))
+    assert len(orders) == 6
+    assert stats.chisquare(list(orders.values())).pvalue > 0.01
+    assert torch.equal(patches.low[:, :, 0, 0], patches.target[:, :, 0, 0])
 
 
 def test_patches_are_channels_last():
@@ -130,12 +148,9 @@ def test_noise_levels_fill_the_range():
     assert stats.kstest(patches.level.numpy(), "uniform").pvalue > 0.01
 
 
-def test_sides_are_cropped_to_multiples():
+def test_every_pixel_is_kept():
     bank = build_bank(pictures(1, 37, 31), scale=3, patch=10, device=CPU)
-    assert bank.target.values.numel() == 3 * 36 * 30
-    assert bank.low.values.numel() == 3 * 12 * 10
-    assert bank.num_bytes == 3 * (36 * 30 + 12 * 10)
-    assert int(bank.ends[-1]) == 3  # rows 0, 1, 2 of the twelve; one column
+    assert bank.num_bytes == bank.values.numel() == 3 * 37 * 31
 
 
 def test_small_images_are_left_out():

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,8 +18,7 @@ from torch import Tensor
 
 from musigma.data.io import read_image
 from musigma.functional.color import match_channels, to_uint8
-from musigma.functional.geometry import crop_to_multiple
-from musigma.functional.resize import bicubic_down
+from musigma.functional.resize import resize
 from musigma.types import DataError
 
 Progress = Callable[[int, int], None]
@@ -39,35 +39,33 @@ class Patches(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plane:
-    """Images of one resolution, flattened to bytes in the order row, column, channel."""
+class Bank:
+    """Images on one device, flattened to bytes in the order row, column, channel.
+
+    Input patches are not kept but made, from wherever a patch happens to lie: given those of one
+    grid alone, a network learns the pictures by heart (docs/training.md).
+
+    Attributes:
+        values: The bytes of all images.
+        offsets: Where each image begins.
+        heights: Of each image.
+        widths: Of each image.
+        ends: Running sum of their pixels, by which an image is found.
+        scale: Zoom factor; at 1, for denoising, the input is left to be made from the target.
+        patch: Side of a patch of the input.
+        orders: The orders in which the channels may come, ``(K, C)``.
+        shrinking: Makes a column of the input from one of the target and its margins.
+    """
 
     values: Tensor
     offsets: Tensor
+    heights: Tensor
     widths: Tensor
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bank:
-    """Pairs of images on one device.
-
-    Attributes:
-        target: The images to restore.
-        low: The same, made small; `None` for denoising, where the input is made from the target.
-        scale: Zoom factor between the two.
-        patch: Side of a patch of the input.
-        columns: How many positions a patch can take in a row of each image.
-        ends: Running sum of the positions, by which an image is found for a position.
-        num_channels: 1 or 3.
-    """
-
-    target: Plane
-    low: Plane | None
+    ends: Tensor
     scale: int
     patch: int
-    columns: Tensor
-    ends: Tensor
-    num_channels: int
+    orders: Tensor
+    shrinking: Tensor
 
     @property
     def num_images(self) -> int:
@@ -77,7 +75,7 @@ class Bank:
     @property
     def num_bytes(self) -> int:
         """Memory the images take."""
-        return self.target.values.numel() + (self.low.values.numel() if self.low else 0)
+        return self.values.numel()
 
     @property
     def device(self) -> torch.device:
@@ -87,8 +85,8 @@ class Bank:
     def sample(self, step: Tensor, *, batch: int, seed: int | Tensor, first: int = 0) -> Patches:
         """Gather the patches of a step, each turned or mirrored in one of eight ways.
 
-        Every position of every image is equally likely. Built from tensor operations alone, so
-        that the whole of it can be compiled and captured.
+        An image is as likely as it has pixels, and in an image every position. Built from tensor
+        operations alone, so that the whole of it can be compiled and captured.
 
         Args:
             step: Number of the step, an integer tensor on the bank's device.
@@ -101,22 +99,22 @@ class Bank:
         """
         numbers = torch.arange(first, first + batch, device=self.device)
         key = mix(mix(step + (seed << 32)) + numbers)
-        position = key.bitwise_and(_POSITIVE) % self.ends[-1]
-        image = torch.searchsorted(self.ends, position, right=True)
-        before = torch.where(image > 0, self.ends[image - 1], 0)
-        inside = position - before
-        row, column = inside // self.columns[image], inside % self.columns[image]
         turn = mix(key) & 7
-        size = self.patch * self.scale
-        target = self._gather(self.target, image, row * self.scale, column * self.scale, turn, size)
-        low = target
-        if self.low is not None:
-            low = self._gather(self.low, image, row, column, turn, self.patch)
         level = (mix(key + 1) & _24_BITS).float() / (_24_BITS + 1)
-        return Patches(low, target, level)
+        image = torch.searchsorted(self.ends, _below(self.ends[-1], key), right=True)
+        size = self.patch * self.scale
+        row = _below(self.heights[image] - size + 1, mix(key + 2))
+        column = _below(self.widths[image] - size + 1, mix(key + 3))
+        order = _below(len(self.orders), mix(key + 4))
+        margin = _REACH * self.scale if self.scale > 1 else 0
+        wide = self._gather(
+            image, row - margin, column - margin, turn=turn, order=order, size=size + 2 * margin
+        )
+        target = _unit(wide[..., margin : margin + size, margin : margin + size])
+        return Patches(_unit(self._shrink(wide)) if margin else target, target, level)
 
     def _gather(
-        self, plane: Plane, image: Tensor, row: Tensor, column: Tensor, turn: Tensor, size: int
+        self, image: Tensor, row: Tensor, column: Tensor, *, turn: Tensor, order: Tensor, size: int
     ) -> Tensor:
         side = torch.arange(size, device=self.device)
         down, right = side.view(1, -1, 1), side.view(1, 1, -1)
@@ -124,13 +122,22 @@ class Bank:
         down, right = torch.where(bit[0], right, down), torch.where(bit[0], down, right)
         down = torch.where(bit[1], size - 1 - down, down)
         right = torch.where(bit[2], size - 1 - right, right)
-        pixel = (row.view(-1, 1, 1) + down) * plane.widths[image].view(-1, 1, 1)
-        pixel = pixel + column.view(-1, 1, 1) + right
-        start = plane.offsets[image].view(-1, 1, 1) + pixel * self.num_channels
-        channel = torch.arange(self.num_channels, device=self.device)
-        values = plane.values[start.unsqueeze(-1) + channel]
-        return values.permute(0, 3, 1, 2).float() / 255
+        height, width = (sides[image].view(-1, 1, 1) for sides in (self.heights, self.widths))
+        down = _mirrored(row.view(-1, 1, 1) + down, height)
+        right = _mirrored(column.view(-1, 1, 1) + right, width)
+        channel = self.orders[order]
+        pixel = self.offsets[image].view(-1, 1, 1) + (down * width + right) * channel.shape[1]
+        values = self.values[pixel.unsqueeze(-1) + channel.view(len(channel), 1, 1, -1)]
+        return values.permute(0, 3, 1, 2)
 
+    def _shrink(self, wide: Tensor) -> Tensor:
+        # To the bit what `bicubic_down` makes: double precision, rounded after each pass.
+        low = (self.shrinking @ wide.double() + 0.5).floor().clamp(0, 255)
+        return (low @ self.shrinking.T + 0.5).floor().clamp(0, 255)
+
+
+_REACH = 2
+"""A pixel of the input is made of less than two pixels of its own size to each side."""
 
 _POSITIVE = (1 << 62) - 1
 _24_BITS = (1 << 24) - 1
@@ -149,57 +156,67 @@ def _shift(value: Tensor, bits: int) -> Tensor:
     return (value >> bits) & ((1 << (64 - bits)) - 1)
 
 
+def _below(number: Tensor | int, key: Tensor) -> Tensor:
+    return key.bitwise_and(_POSITIVE) % number
+
+
+def _mirrored(place: Tensor, length: Tensor) -> Tensor:
+    """Return a place inside the image for one a little outside, as imresize does at borders."""
+    place = torch.where(place < 0, -1 - place, place)
+    return torch.where(place < length, place, 2 * length - 1 - place)
+
+
+def _unit(values: Tensor) -> Tensor:
+    return values.float().div(255).contiguous(memory_format=torch.channels_last)
+
+
 def build_bank(
-    images: Iterable[Tensor], *, scale: int, patch: int, device: torch.device, with_low: bool = True
+    images: Iterable[Tensor],
+    *,
+    scale: int,
+    patch: int,
+    device: torch.device,
+    swap_channels: bool = False,
 ) -> Bank:
     """Make a bank of uint8 images ``(C, H, W)``.
 
     Args:
         images: The images; all of one number of channels.
-        scale: Zoom factor; sides are cropped to multiples of it.
+        scale: Zoom factor between a target and the input, made by MATLAB's imresize in 8 bits.
         patch: Side of an input patch.
         device: Where the bytes go.
-        with_low: Whether to make the low-resolution images, by MATLAB's imresize in 8 bits.
+        swap_channels: Whether patches come with their channels in any order.
     """
-    targets: list[Tensor] = []
-    lows: list[Tensor] = []
-    for image in images:
-        if min(image.shape[-2:]) < patch * scale:
-            continue
-        target = crop_to_multiple(image.unsqueeze(0).to(device), scale)
-        targets.append(target[0])
-        if with_low and scale > 1:
-            lows.append(bicubic_down(target, scale)[0])
-    if not targets:
+    fitting = [image for image in images if min(image.shape[-2:]) >= patch * scale]
+    if not fitting:
         raise DataError(
             f"no training image has room for a patch of {patch * scale}x{patch * scale} pixels; "
             "use larger images or a smaller patch"
         )
-    channels = {image.shape[0] for image in targets}
+    channels = {image.shape[0] for image in fitting}
     if len(channels) > 1:
         raise DataError(f"training images have {sorted(channels)} channels; they must agree")
-    sizes = [(image.shape[1] // scale, image.shape[2] // scale) for image in targets]
-    rows = torch.tensor([height - patch + 1 for height, _ in sizes])
-    columns = torch.tensor([width - patch + 1 for _, width in sizes])
+    sizes = torch.tensor([image.shape for image in fitting])
+    num_values = sizes.prod(1)
+    orders = list(permutations(range(channels.pop())))
     return Bank(
-        target=_plane(targets, device),
-        low=_plane(lows, device) if lows else None,
+        values=torch.cat([image.permute(1, 2, 0).reshape(-1) for image in fitting]).to(device),
+        offsets=(num_values.cumsum(0) - num_values).to(device),
+        heights=sizes[:, 1].to(device),
+        widths=sizes[:, 2].to(device),
+        ends=(sizes[:, 1] * sizes[:, 2]).cumsum(0).to(device),
         scale=scale,
         patch=patch,
-        columns=columns.to(device),
-        ends=(rows * columns).cumsum(0).to(device),
-        num_channels=channels.pop(),
+        orders=torch.tensor(orders if swap_channels else orders[:1]).to(device),
+        shrinking=_shrinking(patch, scale).to(device),
     )
 
 
-def _plane(images: Sequence[Tensor], device: torch.device) -> Plane:
-    sizes = torch.tensor([image.numel() for image in images])
-    flat = torch.cat([image.permute(1, 2, 0).reshape(-1) for image in images])
-    return Plane(
-        values=flat.to(device),
-        offsets=(sizes.cumsum(0) - sizes).to(device),
-        widths=torch.tensor([image.shape[2] for image in images]).to(device),
-    )
+def _shrinking(patch: int, scale: int) -> Tensor:
+    """Return imresize away from borders as a matrix, ``(patch, (patch + 2 * reach) * scale)``."""
+    low = patch + 2 * _REACH
+    unit = torch.eye(low * scale, dtype=torch.float64)
+    return resize(unit[None, None], size=(low, low * scale))[0, 0, _REACH:-_REACH]
 
 
 def load_images(

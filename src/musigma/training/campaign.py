@@ -25,7 +25,13 @@ from musigma.training.journal import Journal, read_log
 from musigma.training.loop import WEIGHTS, loop, protocol_of, save_weights
 from musigma.training.recipe import Recipe, load_recipe
 from musigma.training.record import record_of
-from musigma.training.setup import build_network, find_run, load_bank, set_up
+from musigma.training.setup import (
+    WHAT_A_BANK_DEPENDS_ON,
+    build_network,
+    find_run,
+    load_bank,
+    set_up,
+)
 from musigma.training.step import Step
 from musigma.types import ConfigError, nearest
 
@@ -183,7 +189,7 @@ def train_job(
     content = find_run(recipe, run, world=1, resume=True)
     with Journal(run, recipe, writes=True) as journal:
         if step is None or content is not None:
-            key = (recipe.data, recipe.shrink, recipe.scale, recipe.patch, recipe.channels)
+            key = tuple(getattr(recipe, name) for name in WHAT_A_BANK_DEPENDS_ON)
             if key not in banks:
                 banks.clear()
                 banks[key] = load_bank(recipe, device, journal)

@@ -40,6 +40,7 @@ class Recipe:
         data: Training sets or folders.
         shrink: Factors below 1 by which each training image is made smaller and added once more:
             more pictures, and sharper ones.
+        swap_channels: Whether patches come with their colours in any order: more pictures, too.
         validation: The set on which progress is measured; empty for none.
         channels: 3 for colour, 1 for grey.
         noise_std: For denoising, the range of noise levels, in 8-bit units.
@@ -78,6 +79,7 @@ class Recipe:
     teacher: str = ""
     start_from: str = ""
     shrink: tuple[float, ...] = ()
+    swap_channels: bool = False
     validation: str = ""
     channels: Literal[1, 3] = 3
     noise_std: tuple[float, float] | None = None

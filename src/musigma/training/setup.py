@@ -25,6 +25,9 @@ from musigma.types import ConfigError, DataError
 CHANGEABLE = {"steps", "seconds", "log_every", "validate_every", "save_every", "compile"}
 """What a resumed run may have different from the run it goes on with."""
 
+WHAT_A_BANK_DEPENDS_ON = ("data", "shrink", "scale", "patch", "channels", "swap_channels")
+"""Runs that agree in these can share one."""
+
 log = logging.getLogger(__name__)
 
 
@@ -129,9 +132,15 @@ def load_bank(recipe: Recipe, device: torch.device, journal: Journal | None = No
     images += [shrunk(image, factor, device) for factor in recipe.shrink for image in images]
     total = sum(image.numel() for image in images)
     place = device
-    if device.type == "cuda" and 1.5 * total > 0.5 * torch.cuda.mem_get_info(device)[0]:
+    if device.type == "cuda" and total > 0.5 * torch.cuda.mem_get_info(device)[0]:
         place = torch.device("cpu")
-    return build_bank(images, scale=recipe.scale, patch=recipe.patch, device=place)
+    return build_bank(
+        images,
+        scale=recipe.scale,
+        patch=recipe.patch,
+        device=place,
+        swap_channels=recipe.swap_channels,
+    )
 
 
 def shrunk(image: Tensor, factor: float, device: torch.device) -> Tensor:
