@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.grad import conv2d_weight
 
 from musigma.models import create, with_sigma
-from musigma.training.deferred import DeferringConv, defer, gradients_of
+from musigma.training.deferred import DeferringBlock, DeferringConv, defer, gradients_of
 
 
 def one_by_one(inputs: list[Tensor], gradients: list[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -36,10 +36,14 @@ def loss_of(network: nn.Module) -> Tensor:
 
 @pytest.mark.filterwarnings("ignore:.*should not be instantiated")  # by torch.compile itself
 @pytest.mark.parametrize("compiled", [False, True])
-def test_gradients_are_those_of_autograd(compiled):
+@pytest.mark.parametrize("whole_blocks", [False, True])
+def test_gradients_are_those_of_autograd(compiled, whole_blocks):
     network = small_network()
     worker = copy.deepcopy(network)
-    groups = defer(worker, torch.zeros(2, 3, 9, 7), multiple=16)
+    example = torch.zeros(2, 3, 9, 7)
+    groups = defer(worker, example, multiple=16, block_pays=lambda _: whole_blocks)
+    blocks = [layer for layer in worker.modules() if isinstance(layer, DeferringBlock)]
+    assert len(blocks) == 3 * whole_blocks
     assert [len(group) for group in groups] == [7]  # three blocks of two, and the last of the body
     loss = loss_of
     if compiled:
@@ -65,6 +69,8 @@ def test_relus_become_part_of_their_convolution():
     (group,) = defer(worker, torch.zeros(2, 3, 9, 7), multiple=16)
     assert [layer.rectifies for layer in group] == [True, False] * 3 + [False]
     assert not any(isinstance(layer, nn.ReLU) for layer in worker.modules())
+    # Without a GPU there is no kernel that would pay.
+    assert not any(isinstance(layer, DeferringBlock) for layer in worker.modules())
 
 
 class Odd(nn.Module):

@@ -2,16 +2,20 @@
 
 The gradient of a layer's weights is needed by no other layer. Backward passes compute it on the way
 all the same, one layer at a time. Here the way back computes gradients of activations alone; what
-each layer read and the gradient of what it wrote are kept, and `musigma.training.kernels` turns
+each layer read and the gradient of what it wrote are kept, and `musigma.functional.kernels` turns
 those of all equal layers into weight gradients at once.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
+
+from musigma.functional.convolution import convolve, pays, serves
+from musigma.models.edsr import ResidualBlock
 
 MIN_LAYERS = 4
 """Fewer equal layers are left to the usual way."""
@@ -44,7 +48,7 @@ class _Convolve(torch.autograd.Function):
     @staticmethod
     def forward(ctx, image, weight, bias, probe, rectifies):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205, ARG004
         if rectifies:
-            output = convolve_and_rectify(image, weight, bias)
+            output = convolve(image, weight, bias, rectify=True)
             ctx.save_for_backward(image, weight, output)
             return output
         ctx.save_for_backward(image, weight)
@@ -62,28 +66,71 @@ class _Convolve(torch.autograd.Function):
         return back, None, None, gradient, None
 
 
-@torch.library.custom_op("musigma::convolve_and_rectify", mutates_args=())
-def convolve_and_rectify(image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """Convolve, add the bias and rectify, in one kernel where there is one."""
-    if image.is_cuda:
-        one = (1, 1)
-        return torch.cudnn_convolution_relu(image, weight, bias, one, one, one, 1)
-    return nn.functional.conv2d(image, weight, bias, padding=1).relu()
+class DeferringBlock(ResidualBlock):
+    """A residual block of two such convolutions: neither sum nor ReLU is a pass of its own."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Refine the features."""
+        first, _, last = self.body
+        assert isinstance(first, DeferringConv)
+        assert isinstance(last, DeferringConv)
+        features = features.to(first.weight.dtype)
+        weights = first.weight, first.bias, last.weight, last.bias
+        output, between = _Block.apply(features, *weights, first.probe, last.probe)  # type: ignore[no-untyped-call]
+        first.seen, last.seen = features.detach(), between
+        return output
 
 
-@convolve_and_rectify.register_fake
-def _(image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # noqa: ARG001
-    shape = (image.shape[0], weight.shape[0], *image.shape[2:])
-    return image.new_empty(shape).contiguous(memory_format=torch.channels_last)
+class _Block(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, features, weight, bias, last_weight, last_bias, probe, last_probe):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205, ARG004
+        between = convolve(features, weight, bias, rectify=True)
+        output = convolve(between, last_weight, last_bias, add=features)
+        ctx.save_for_backward(between, weight, last_weight)
+        ctx.mark_non_differentiable(between)
+        return output, between
+
+    @staticmethod
+    def backward(ctx, gradient, _):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
+        between, weight, last_weight = ctx.saved_tensors
+        gradient = _channels_last(gradient)
+        inner = convolve(gradient, last_weight, mask=between, backwards=True)
+        back = convolve(inner, weight, add=gradient, backwards=True)
+        return back, None, None, None, None, inner, gradient
 
 
-def defer(worker: nn.Module, example: Tensor, *, multiple: int = 64) -> list[list[DeferringConv]]:
+def _block_pays(block: ResidualBlock) -> bool:
+    """Whether a block of its own kernels is faster than its layers one by one, tried on noise."""
+    layer = block.body[0]
+    assert isinstance(layer, DeferringConv)
+    weight, bias = layer.weight.detach(), layer.bias
+    values = _channels_last(torch.randn_like(layer.probe, memory_format=torch.contiguous_format))
+    forwards = {"image": values, "weight": weight, "bias": bias}
+    backwards = {"image": values, "weight": weight, "backwards": True}
+    return pays(
+        [
+            forwards | {"rectify": True},
+            forwards | {"add": values},
+            backwards | {"mask": values},
+            backwards | {"add": values},
+        ]
+    )
+
+
+def defer(
+    worker: nn.Module,
+    example: Tensor,
+    *,
+    multiple: int = 64,
+    block_pays: Callable[[ResidualBlock], bool] = _block_pays,
+) -> list[list[DeferringConv]]:
     """Make the equal 3x3 convolutions of a network put their weight gradients off.
 
     Args:
         worker: The network; its layers are changed in place, its weights and names are not.
         example: An input of the size it will be trained with.
         multiple: Of which the numbers of channels must be multiples.
+        block_pays: Whether a residual block of such layers is better computed as one.
 
     Returns:
         The layers concerned, equal ones together.
@@ -108,6 +155,9 @@ def defer(worker: nn.Module, example: Tensor, *, multiple: int = 64) -> list[lis
         for (_, wrote), group in kinds.items()
         if len(group) >= MIN_LAYERS
     ]
+    for block in worker.modules():
+        if _is_whole(block) and block_pays(block):
+            block.__class__ = DeferringBlock
     _take_in_relus(worker)
     return groups
 
@@ -122,7 +172,7 @@ def gradients_of(
     if not groups:
         return torch.autograd.grad(loss, weights)
     if together is None:
-        from musigma.training import kernels
+        from musigma.functional import kernels
 
         together = kernels.weight_gradients
     layers = [layer for group in groups for layer in group]
@@ -160,13 +210,17 @@ def _take_in_relus(worker: nn.Module) -> None:
                     chain[number + 1] = nn.Identity()
 
 
+def _is_whole(block: nn.Module) -> TypeGuard[ResidualBlock]:
+    if type(block) is not ResidualBlock or block.res_scale != 1 or len(block.body) != 3:
+        return False
+    return isinstance(block.body[0], DeferringConv) and isinstance(block.body[2], DeferringConv)
+
+
 def _channels_last(values: Tensor) -> Tensor:
     return values.contiguous(memory_format=torch.channels_last)
 
 
 def _fits(layer: nn.Module, multiple: int) -> bool:
-    if type(layer) is not nn.Conv2d or layer.bias is None:
+    if not serves(layer) or layer.bias is None:
         return False
-    form = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
-    plain = form == ((3, 3), (1, 1), (1, 1), (1, 1), 1) and layer.padding_mode == "zeros"
-    return plain and layer.in_channels % multiple == 0 and layer.out_channels % multiple == 0
+    return layer.in_channels % multiple == 0 and layer.out_channels % multiple == 0

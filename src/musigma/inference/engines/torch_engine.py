@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from musigma.inference.engines.base import device_of
+from musigma.inference.engines.gpu_layers import suit_gpu
 from musigma.models import Network
 from musigma.types import Prediction
 
@@ -51,6 +52,7 @@ class TorchEngine:
         self.network, self.tf32 = network, precision == "tf32"
         self.half = HALF.get(precision)
         worker = network if self.half is None else half_copy(network, self.half)
+        self._unsuited = worker if self.half and self.device.type == "cuda" else None
         self._worker: Any = torch.compile(worker) if compiled else worker
         self._graphs = _Graphs() if graph else None
 
@@ -67,6 +69,10 @@ class TorchEngine:
         """Restore tiles on the device; what a graph returns holds until the next run."""
         if self.half is not None:
             tiles = tiles.contiguous(memory_format=torch.channels_last)
+        if self._unsuited is not None:
+            with torch.autocast(self.device.type, self.half):
+                suit_gpu(self._unsuited, tiles)
+            self._unsuited = None
         if self._graphs is None:
             return self._compute(tiles)
         return self._graphs.run(self._compute, tiles)

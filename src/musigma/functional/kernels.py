@@ -1,8 +1,12 @@
-"""A GPU kernel of our own: the weight gradients of many equal 3x3 convolutions in one launch.
+"""GPU kernels of our own for 3x3 convolutions.
 
-cuDNN computes them one layer at a time. A layer of 64 channels fills a large card badly, and each
-comes with a clearing of workspace, a sum of parts and a pass for the gradient of the bias: at batch
-16 these small kernels take as long as the arithmetic. Here all layers of a kind share one grid.
+The weight gradients of many equal layers in one launch: cuDNN computes them one layer at a time. A
+layer of 64 channels fills a large card badly, and each comes with a clearing of workspace, a sum of
+parts and a pass for the gradient of the bias: at batch 16 these small kernels take as long as the
+arithmetic. Here all layers of a kind share one grid.
+
+A convolution, or its way back, that does what comes after it before it writes: cuDNN leaves adding
+a residual, and taking the gradient through a ReLU, to passes over memory of their own.
 """
 
 import torch
@@ -152,6 +156,131 @@ def weight_gradients(
         num_stages=3,
     )
     return list(weights.sum(0).permute(0, 1, 4, 2, 3)), list(biases.sum(0))
+
+
+@triton.jit(do_not_specialize=["across", "down"])  # type: ignore[untyped-decorator]
+def _convolve(  # type: ignore[no-untyped-def]
+    image,
+    weight,
+    bias,
+    other,
+    slope,
+    result,
+    across,
+    down,
+    num_in: tl.constexpr,
+    num_out: tl.constexpr,
+    backwards: tl.constexpr,
+    has_bias: tl.constexpr,
+    rectifies: tl.constexpr,
+    adds: tl.constexpr,
+    masks: tl.constexpr,
+    leaks: tl.constexpr,
+    rows: tl.constexpr,
+    columns: tl.constexpr,
+    block: tl.constexpr,
+    depth: tl.constexpr,
+):
+    # A program owns a rectangle of pixels and some of the outputs. What lies outside the image is
+    # read as nought by the descriptors, so that padding costs nothing.
+    program = tl.program_id(0)
+    left = program % across * columns
+    top = program // across % down * rows
+    number = program // (across * down)
+    first = tl.program_id(1) * block
+    sums = tl.zeros((rows * columns, block), tl.float32)
+    slices: tl.constexpr = num_in // depth
+    for step in range(9 * slices):
+        tap = step // slices
+        start = step % slices * depth
+        place = [number, top + tap // 3 - 1, left + tap % 3 - 1, start]
+        pixels = image.load(place).reshape(rows * columns, depth)
+        if backwards:  # the kernel turned around, its inputs and outputs exchanged
+            sums = tl.dot(pixels, weight.load([start, (8 - tap) * num_out + first]), sums)
+        else:
+            sums = tl.dot(pixels, weight.load([first, tap * num_in + start]).T, sums)
+    if has_bias:
+        channel = first + tl.arange(0, block)
+        values = tl.load(bias + channel, mask=channel < num_out, other=0.0)
+        sums += values.to(tl.float32)[None, :]
+    if adds:
+        more = other.load([number, top, left, first]).reshape(rows * columns, block)
+        sums += more.to(tl.float32)
+    if masks:
+        shape = other.load([number, top, left, first]).reshape(rows * columns, block)
+        sums = tl.where(shape > 0, sums, 0.0)
+    if leaks:
+        sums = tl.where(sums > 0, sums, sums * tl.load(slope).to(tl.float32))
+    if rectifies:
+        sums = tl.maximum(sums, 0.0)
+    tile = sums.to(result.dtype).reshape(1, rows, columns, block)
+    result.store([number, top, left, first], tile)
+
+
+COLUMNS = 16
+"""Of the rectangle of pixels of a program."""
+
+STAGES = 3
+"""How many loads are under way while one is multiplied; more of them leave room for less."""
+
+
+def convolve(
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    add: Tensor | None = None,
+    mask: Tensor | None = None,
+    slope: Tensor | None = None,
+    rectify: bool = False,
+    backwards: bool = False,
+    *,
+    rows: int = 8,
+) -> Tensor:
+    """Do what `musigma.functional.convolution.convolve` says, on tensors in channels-last order.
+
+    The number of inputs is a multiple of 32, that of outputs of 8; there is one of `add` and `mask`
+    at most. `rows` are those of the rectangle of a program: 8 make more programs, 16 read the
+    weights less often.
+    """
+    from triton.tools.tensor_descriptor import TensorDescriptor  # Triton 3.4 and later
+
+    def tiles(values: Tensor, channels: int) -> TensorDescriptor:
+        return TensorDescriptor.from_tensor(values, [1, rows, COLUMNS, channels])
+
+    batch, num_in, height, width = image.shape
+    num_out = weight.shape[1 if backwards else 0]
+    depth = 64 if num_in % 64 == 0 else 32
+    block = min(BLOCK, max(LEAST.value, triton.next_power_of_2(num_out)))
+    across, down = -(-width // COLUMNS), -(-height // rows)
+    result = image.new_empty((batch, height, width, num_out))
+    flat_weight = _flat(weight).reshape(weight.shape[0], -1)
+    weight_block = [depth, block] if backwards else [block, depth]
+    other = add if add is not None else mask
+    _convolve[(batch * down * across, -(-num_out // block))](
+        tiles(_flat(image), depth),
+        TensorDescriptor.from_tensor(flat_weight, weight_block),
+        bias,
+        None if other is None else tiles(_flat(other), block),
+        slope,
+        tiles(result, block),
+        across,
+        down,
+        num_in=num_in,
+        num_out=num_out,
+        backwards=backwards,
+        has_bias=bias is not None,
+        rectifies=rectify,
+        adds=add is not None,
+        masks=mask is not None,
+        leaks=slope is not None,
+        rows=rows,
+        columns=COLUMNS,
+        block=block,
+        depth=depth,
+        num_warps=rows // 2,  # 32 pixels to each
+        num_stages=STAGES,
+    )
+    return result.permute(0, 3, 1, 2)
 
 
 def _flat(values: Tensor) -> Tensor:

@@ -1,0 +1,237 @@
+"""A 3x3 convolution, or the way back through one, with what comes after it made part of it.
+
+On a GPU there are two ways: a kernel of our own that does all of it, and cuDNN with passes over
+memory behind it, of which a compiler makes one. Which is faster depends on sizes and card, so each
+case is tried once.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, NamedTuple, TypeGuard
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, conv_transpose2d, prelu
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = 0.02
+"""How far, relative to the largest value, our kernel may be off cuDNN; bfloat16 has 8 bits."""
+
+ROWS = (8, 16)
+"""Sizes in which our kernel is tried."""
+
+TRIED_SIDE = 512
+"""Of larger images a part is tried: it fills a card, and leaves the memory to the image."""
+
+
+class Trial(NamedTuple):
+    """What came of a trial.
+
+    Attributes:
+        rows: The size in which our kernel is fastest, or nought where cuDNN is.
+        here: Milliseconds that `convolve` takes.
+        compiled: Milliseconds of what a compiler would make of the same: cuDNN and one pass.
+    """
+
+    rows: int
+    here: float
+    compiled: float
+
+
+_trials: dict[tuple[Any, ...], Trial] = {}
+
+
+@torch.library.custom_op("musigma::convolve", mutates_args=())
+def convolve(
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    add: Tensor | None = None,
+    mask: Tensor | None = None,
+    slope: Tensor | None = None,
+    rectify: bool = False,
+    backwards: bool = False,
+) -> Tensor:
+    """Return a 3x3 convolution that keeps the size, and what is done with it, in this order.
+
+    Args:
+        image: ``(N, IN, H, W)``, best in channels-last order.
+        weight: ``(OUT, IN, 3, 3)``; for the way back that of the convolution that is gone back
+            through, ``(IN, OUT, 3, 3)``.
+        bias: ``(OUT,)``, added.
+        add: ``(N, OUT, H, W)``, added.
+        mask: ``(N, OUT, H, W)``; where it is not above 0, the result is 0.
+        slope: One number, by which negative results are multiplied.
+        rectify: Whether negative results become 0.
+        backwards: Whether to compute the gradient of the input from that of the output.
+    """
+    given = (image, weight, bias, add, mask, slope, rectify, backwards)
+    trial = _trial_of(*given)
+    return _by_kernel(*given, rows=trial.rows) if trial and trial.rows else _by_torch(*given)
+
+
+@convolve.register_fake
+def _(
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,  # noqa: ARG001
+    add: Tensor | None = None,  # noqa: ARG001
+    mask: Tensor | None = None,  # noqa: ARG001
+    slope: Tensor | None = None,  # noqa: ARG001
+    rectify: bool = False,  # noqa: ARG001
+    backwards: bool = False,
+) -> Tensor:
+    channels = weight.shape[1 if backwards else 0]
+    shape = (image.shape[0], channels, *image.shape[2:])
+    return image.new_empty(shape).contiguous(memory_format=torch.channels_last)
+
+
+def _by_torch(
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    add: Tensor | None,
+    mask: Tensor | None,
+    slope: Tensor | None,
+    rectify: bool,
+    backwards: bool,
+) -> Tensor:
+    if rectify and image.is_cuda and add is None and not backwards:
+        one = (1, 1)
+        return torch.cudnn_convolution_relu(image, weight, bias, one, one, one, 1)
+    function: Callable[..., Tensor] = conv_transpose2d if backwards else conv2d
+    result = function(image, weight, bias, padding=1)
+    if add is not None:
+        result = result + add
+    if mask is not None:
+        result = torch.where(mask > 0, result, 0)
+    if slope is not None:
+        result = prelu(result, slope)
+    if rectify:
+        result = result.relu()
+    return result.contiguous(memory_format=torch.channels_last)
+
+
+def _by_kernel(*given: Any, rows: int = ROWS[0]) -> Tensor:
+    from musigma.functional import kernels
+
+    return kernels.convolve(*given, rows=rows)
+
+
+def serves(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether a layer is a convolution of the form that `convolve` computes."""
+    if type(layer) is not nn.Conv2d or layer.padding_mode != "zeros":
+        return False
+    form = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups)
+    return form == ((3, 3), (1, 1), (1, 1), (1, 1), 1)
+
+
+def pays(cases: Iterable[dict[str, Any]]) -> bool:
+    """Whether `convolve` is faster on the whole than what a compiler makes of the same.
+
+    Args:
+        cases: Arguments of `convolve`, each on tensors of the sizes that will come.
+    """
+    trials = [_trial_of(*_in_order(**case)) for case in cases]
+    known = [trial for trial in trials if trial]
+    if len(known) < len(trials):
+        return False
+    return sum(trial.here for trial in known) < sum(trial.compiled for trial in known)
+
+
+def _in_order(
+    *,
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    add: Tensor | None = None,
+    mask: Tensor | None = None,
+    slope: Tensor | None = None,
+    rectify: bool = False,
+    backwards: bool = False,
+) -> tuple[Any, ...]:
+    return image, weight, bias, add, mask, slope, rectify, backwards
+
+
+def _trial_of(image: Tensor, weight: Tensor, *given: Any) -> Trial | None:
+    """Return what is known of a case, trying what is not; none where our kernel cannot serve."""
+    if not image.is_cuda or image.dtype not in (torch.bfloat16, torch.float16):
+        return None
+    last = torch.channels_last
+    in_order = all(part.is_contiguous(memory_format=last) for part in (image, weight))
+    if image.shape[1] % 32 or not in_order:
+        return None
+    kind = tuple(part if isinstance(part, bool) else part is not None for part in given)
+    tried = image[..., :TRIED_SIDE, :TRIED_SIDE]
+    case = (image.device, image.dtype, tried.shape, weight.shape, kind)
+    if case not in _trials:
+        if torch.cuda.is_current_stream_capturing():
+            return None
+        _trials[case] = _try(_cut(image), weight, *map(_cut, given))
+    return _trials[case]
+
+
+def _cut(value: Any) -> Any:
+    if not isinstance(value, Tensor) or value.ndim < 4:
+        return value
+    part = value[..., :TRIED_SIDE, :TRIED_SIDE]
+    return part.contiguous(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def _try(*given: Any) -> Trial:
+    expected = _by_torch(*given).float()
+    times = {0: _milliseconds(_by_torch, given)}
+    compiled = _milliseconds(_as_compiled, given)
+    # It is written for the units of Hopper and later cards.
+    new = torch.cuda.get_device_capability(given[0].device) >= (9, 0)
+    for rows in ROWS if new else ():
+        kernel = partial(_by_kernel, rows=rows)
+        try:
+            off = (kernel(*given).float() - expected).abs().max() / expected.abs().max()
+            if off < TOLERANCE:
+                times[rows] = _milliseconds(kernel, given)
+            else:
+                log.warning("our convolution is off by %.1e here; cuDNN is used", float(off))
+        except Exception as error:  # noqa: BLE001  an older Triton, or none: cuDNN always works
+            log.debug("our convolution cannot be used here: %s", error)
+    rows = min(times, key=lambda rows: times[rows])
+    return Trial(rows, times[rows], min(compiled, times[0]))
+
+
+def _as_compiled(
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,  # noqa: ARG001  goes with the pass, or with one that comes anyway
+    add: Tensor | None,
+    mask: Tensor | None,
+    slope: Tensor | None,
+    rectify: bool,
+    backwards: bool,
+) -> Tensor:
+    """Take the time of a compiler's fused passes, which compute something else."""
+    function: Callable[..., Tensor] = conv_transpose2d if backwards else conv2d
+    result = function(image, weight, padding=1)
+    other = add if add is not None else mask
+    if other is not None:
+        return result.add_(other)
+    return result.relu_() if rectify or slope is not None else result
+
+
+def _milliseconds(function: Callable[..., Tensor], given: tuple[Any, ...]) -> float:
+    """Time ten runs as a graph, as training and inference run them: launching costs nothing."""
+    for _ in range(3):
+        function(*given)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(10):
+            function(*given)
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    graph.replay()
+    start.record()
+    graph.replay()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end))

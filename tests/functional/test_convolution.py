@@ -1,0 +1,68 @@
+"""A convolution with what comes after it, against the same written out; on a GPU, both ways."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch.nn.functional import conv2d, prelu
+
+from musigma.functional import convolution
+from musigma.functional.convolution import convolve
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def draw(*shape: int) -> torch.Tensor:
+    values = torch.randn(shape, generator=GENERATOR)
+    return values.to(memory_format=torch.channels_last) if len(shape) == 4 else values
+
+
+IMAGE, WEIGHT, BIAS = draw(2, 64, 9, 19), draw(32, 64, 3, 3) / 10, draw(32)
+OUTPUT, OTHER, SLOPE = draw(2, 32, 9, 19), draw(2, 64, 9, 19), torch.full((1,), 0.3)
+PLAIN = conv2d(IMAGE, WEIGHT, BIAS, padding=1)
+BACK = torch.nn.grad.conv2d_input(IMAGE.shape, WEIGHT, OUTPUT, padding=1)
+CASES = {
+    "plain": ((IMAGE, WEIGHT, BIAS), {}, PLAIN),
+    "without bias": ((IMAGE, WEIGHT), {}, PLAIN - BIAS.view(-1, 1, 1)),
+    "rectified": ((IMAGE, WEIGHT, BIAS), {"rectify": True}, PLAIN.relu()),
+    "leaky": ((IMAGE, WEIGHT, BIAS), {"slope": SLOPE}, prelu(PLAIN, SLOPE)),
+    "added": ((IMAGE, WEIGHT, BIAS), {"add": OUTPUT}, PLAIN + OUTPUT),
+    "back": ((OUTPUT, WEIGHT), {"backwards": True}, BACK),
+    "back, added": ((OUTPUT, WEIGHT), {"backwards": True, "add": OTHER}, BACK + OTHER),
+    "back, masked": ((OUTPUT, WEIGHT), {"backwards": True, "mask": OTHER}, BACK * (OTHER > 0)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_is_what_it_is_made_of(case):
+    given, options, expected = CASES[case]
+    result = convolve(*given, **options)
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+    assert result.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compilers_are_told_its_shape(case):
+    given, options, expected = CASES[case]
+    meta = [part.to("meta") for part in given]
+    options = {k: v.to("meta") if isinstance(v, torch.Tensor) else v for k, v in options.items()}
+    assert convolve(*meta, **options).shape == expected.shape
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("case", CASES)
+def test_our_kernel_agrees_with_cudnn(case):
+    given, options, expected = CASES[case]
+    there = [part.cuda().bfloat16() for part in given]
+    options = {
+        k: v.cuda().bfloat16() if isinstance(v, torch.Tensor) else v for k, v in options.items()
+    }
+    wanted = expected.cuda()
+    names = ("bias", "add", "mask", "slope")
+    rest = [*there[2:], *(options.get(name) for name in names[len(there) - 2 :])]
+    flags = options.get("rectify", False), options.get("backwards", False)
+    ways = [partial(convolution._by_kernel, rows=rows) for rows in convolution.ROWS]
+    for way in (*ways, convolution._by_torch):
+        found = way(*there[:2], *rest, *flags).float()
+        assert (found - wanted).abs().max() < convolution.TOLERANCE * wanted.abs().max()
