@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 TOLERANCE = 0.02
 """How far, relative to the largest value, our kernel may be off cuDNN; bfloat16 has 8 bits."""
 
-ROWS = (16,)
+PIXELS = (128, 256)
 """Sizes in which our kernel is tried."""
 
 TRIED_SIDE = 512
@@ -30,12 +30,12 @@ class Trial(NamedTuple):
     """What came of a trial.
 
     Attributes:
-        rows: The size in which our kernel is fastest, or nought where cuDNN is.
+        pixels: The size in which our kernel is fastest, or nought where cuDNN is.
         here: Milliseconds that `convolve` takes.
         compiled: Milliseconds of what a compiler would make of the same: cuDNN and one pass.
     """
 
-    rows: int
+    pixels: int
     here: float
     compiled: float
 
@@ -69,7 +69,7 @@ def convolve(
     """
     given = (image, weight, bias, add, mask, slope, rectify, backwards)
     trial = _trial_of(*given)
-    return _by_kernel(*given, rows=trial.rows) if trial and trial.rows else _by_torch(*given)
+    return _by_kernel(*given, pixels=trial.pixels) if trial and trial.pixels else _by_torch(*given)
 
 
 @convolve.register_fake
@@ -114,10 +114,10 @@ def _by_torch(
     return result.contiguous(memory_format=torch.channels_last)
 
 
-def _by_kernel(*given: Any, rows: int = ROWS[0]) -> Tensor:
+def _by_kernel(*given: Any, pixels: int = PIXELS[0]) -> Tensor:
     from musigma.functional import kernels
 
-    return kernels.convolve(*given, rows=rows)
+    return kernels.convolve(*given, pixels=pixels)
 
 
 def serves(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
@@ -185,20 +185,18 @@ def _try(*given: Any) -> Trial:
     expected = _by_torch(*given).float()
     times = {0: _milliseconds(_by_torch, given)}
     compiled = _milliseconds(_as_compiled, given)
-    # It is written for the units of Hopper and later cards.
-    new = torch.cuda.get_device_capability(given[0].device) >= (9, 0)
-    for rows in ROWS if new else ():
-        kernel = partial(_by_kernel, rows=rows)
+    for pixels in PIXELS:
+        kernel = partial(_by_kernel, pixels=pixels)
         try:
             off = (kernel(*given).float() - expected).abs().max() / expected.abs().max()
             if off < TOLERANCE:
-                times[rows] = _milliseconds(kernel, given)
+                times[pixels] = _milliseconds(kernel, given)
             else:
                 log.warning("our convolution is off by %.1e here; cuDNN is used", float(off))
         except Exception as error:  # noqa: BLE001  an older Triton, or none: cuDNN always works
             log.debug("our convolution cannot be used here: %s", error)
-    rows = min(times, key=lambda rows: times[rows])
-    return Trial(rows, times[rows], min(compiled, times[0]))
+    best = min(times, key=lambda pixels: times[pixels])
+    return Trial(best, times[best], min(compiled, times[0]))
 
 
 def _as_compiled(

@@ -158,7 +158,7 @@ def weight_gradients(
     return list(weights.sum(0).permute(0, 1, 4, 2, 3)), list(biases.sum(0))
 
 
-@triton.jit(do_not_specialize=["across", "down"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_pixels", "height", "width"])  # type: ignore[untyped-decorator]
 def _convolve(  # type: ignore[no-untyped-def]
     image,
     weight,
@@ -166,8 +166,9 @@ def _convolve(  # type: ignore[no-untyped-def]
     other,
     slope,
     result,
-    across,
-    down,
+    num_pixels,
+    height,
+    width,
     num_in: tl.constexpr,
     num_out: tl.constexpr,
     backwards: tl.constexpr,
@@ -176,49 +177,58 @@ def _convolve(  # type: ignore[no-untyped-def]
     adds: tl.constexpr,
     masks: tl.constexpr,
     leaks: tl.constexpr,
-    rows: tl.constexpr,
-    columns: tl.constexpr,
+    pixels: tl.constexpr,
     block: tl.constexpr,
     depth: tl.constexpr,
 ):
-    # A program owns a rectangle of pixels and some of the outputs. What lies outside the image is
-    # read as nought by the descriptors, so that padding costs nothing.
-    program = tl.program_id(0)
-    left = program % across * columns
-    top = program // across % down * rows
-    number = program // (across * down)
-    first = tl.program_id(1) * block
-    sums = tl.zeros((rows * columns, block), tl.float32)
+    # A program owns some of the pixels, in the order of memory, and some of the outputs.
+    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
+    inside = pixel < num_pixels
+    column = pixel % width
+    row = pixel // width % height
+    place = pixel.to(tl.int64)[:, None]
+    step = tl.arange(0, depth)
+    channel = tl.program_id(1) * block + tl.arange(0, block)
+    exists = channel < num_out
+    image_at = image + place * num_in + step[None, :]
+    sums = tl.zeros((pixels, block), tl.float32)
     slices: tl.constexpr = num_in // depth
-    for step in range(9 * slices):
-        tap = step // slices
-        start = step % slices * depth
-        place = [number, top + tap // 3 - 1, left + tap % 3 - 1, start]
-        pixels = image.load(place).reshape(rows * columns, depth)
+    for turn in range(9 * slices):
+        tap = turn // slices
+        start = turn % slices * depth
+        down = tap // 3 - 1
+        right = tap % 3 - 1
+        there = inside & (row + down >= 0) & (row + down < height)
+        there = there & (column + right >= 0) & (column + right < width)
+        # Nine taps read nearly the same pixels: the first brings them into the cache of the
+        # processor (.ca).
+        values = tl.load(
+            image_at + ((down * width + right) * num_in + start),
+            mask=there[:, None],
+            other=0.0,
+            cache_modifier=".ca",
+        )
         if backwards:  # the kernel turned around, its inputs and outputs exchanged
-            sums = tl.dot(pixels, weight.load([start, (8 - tap) * num_out + first]), sums)
+            weight_at = weight + (start + step)[:, None] * (9 * num_out) + channel[None, :]
+            weight_at = weight_at + (8 - tap) * num_out
         else:
-            sums = tl.dot(pixels, weight.load([first, tap * num_in + start]).T, sums)
+            weight_at = weight + channel[None, :] * (9 * num_in) + (start + step)[:, None]
+            weight_at = weight_at + tap * num_in
+        sums = tl.dot(values, tl.load(weight_at, mask=exists[None, :], other=0.0), sums)
     if has_bias:
-        channel = first + tl.arange(0, block)
-        values = tl.load(bias + channel, mask=channel < num_out, other=0.0)
-        sums += values.to(tl.float32)[None, :]
+        sums += tl.load(bias + channel, mask=exists, other=0.0).to(tl.float32)[None, :]
+    result_at = place * num_out + channel[None, :]
+    kept = inside[:, None] & exists[None, :]
     if adds:
-        more = other.load([number, top, left, first]).reshape(rows * columns, block)
-        sums += more.to(tl.float32)
+        sums += tl.load(other + result_at, mask=kept, other=0.0).to(tl.float32)
     if masks:
-        shape = other.load([number, top, left, first]).reshape(rows * columns, block)
-        sums = tl.where(shape > 0, sums, 0.0)
+        sums = tl.where(tl.load(other + result_at, mask=kept, other=0.0) > 0, sums, 0.0)
     if leaks:
         sums = tl.where(sums > 0, sums, sums * tl.load(slope).to(tl.float32))
     if rectifies:
         sums = tl.maximum(sums, 0.0)
-    tile = sums.to(result.dtype).reshape(1, rows, columns, block)
-    result.store([number, top, left, first], tile)
+    tl.store(result + result_at, sums.to(result.dtype.element_ty), mask=kept)
 
-
-COLUMNS = 16
-"""Of the rectangle of pixels of a program."""
 
 STAGES = 3
 """How many loads are under way while one is multiplied; more of them leave room for less."""
@@ -234,37 +244,29 @@ def convolve(
     rectify: bool = False,
     backwards: bool = False,
     *,
-    rows: int = 8,
+    pixels: int = 128,
 ) -> Tensor:
     """Do what `musigma.functional.convolution.convolve` says, on tensors in channels-last order.
 
     The number of inputs is a multiple of 32, that of outputs of 8; there is one of `add` and `mask`
-    at most. `rows` are those of the rectangle of a program: 8 make more programs, 16 read the
-    weights less often.
+    at most. `pixels` are those of a program: 128 make more programs, 256 read the weights less
+    often.
     """
-    from triton.tools.tensor_descriptor import TensorDescriptor  # Triton 3.4 and later
-
-    def tiles(values: Tensor, channels: int) -> TensorDescriptor:
-        return TensorDescriptor.from_tensor(values, [1, rows, COLUMNS, channels])
-
     batch, num_in, height, width = image.shape
-    num_out = weight.shape[1 if backwards else 0]
-    depth = 64 if num_in % 64 == 0 else 32
+    num_out, num_pixels = weight.shape[1 if backwards else 0], batch * height * width
     block = min(BLOCK, max(LEAST.value, triton.next_power_of_2(num_out)))
-    across, down = -(-width // COLUMNS), -(-height // rows)
     result = image.new_empty((batch, height, width, num_out))
-    flat_weight = _flat(weight).reshape(weight.shape[0], -1)
-    weight_block = [depth, block] if backwards else [block, depth]
     other = add if add is not None else mask
-    _convolve[(batch * down * across, -(-num_out // block))](
-        tiles(_flat(image), depth),
-        TensorDescriptor.from_tensor(flat_weight, weight_block),
+    _convolve[(-(-num_pixels // pixels), -(-num_out // block))](
+        _flat(image),
+        _flat(weight),
         bias,
-        None if other is None else tiles(_flat(other), block),
+        None if other is None else _flat(other),
         slope,
-        tiles(result, block),
-        across,
-        down,
+        result,
+        num_pixels,
+        height,
+        width,
         num_in=num_in,
         num_out=num_out,
         backwards=backwards,
@@ -273,11 +275,10 @@ def convolve(
         adds=add is not None,
         masks=mask is not None,
         leaks=slope is not None,
-        rows=rows,
-        columns=COLUMNS,
+        pixels=pixels,
         block=block,
-        depth=depth,
-        num_warps=rows // 2,  # 32 pixels to each
+        depth=64 if num_in % 64 == 0 else 32,
+        num_warps=pixels // 32,
         num_stages=STAGES,
     )
     return result.permute(0, 3, 1, 2)
