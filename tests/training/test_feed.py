@@ -1,7 +1,7 @@
 import torch
 
 from helpers.runs import CPU, small_bank, small_recipe
-from musigma.data.patches import Patches
+from musigma.data.patches import Cuts
 from musigma.training.feed import HostFeed
 
 CHOICE = {"batch": 3, "seed": 5, "first": 6}
@@ -9,7 +9,7 @@ CHOICE = {"batch": 3, "seed": 5, "first": 6}
 
 def assert_step(feed: HostFeed, step: int) -> None:
     expected = feed.bank.sample(torch.tensor(step), **CHOICE)
-    for ours, theirs in zip(feed.buffers, expected, strict=True):
+    for ours, theirs in zip(feed.patches(), expected, strict=True):
         assert torch.equal(ours, theirs)
 
 
@@ -26,7 +26,7 @@ def test_the_next_batch_is_made_ahead():
     gathered: list[int] = []
 
     class Counting(HostFeed):
-        def _gather(self, step: int) -> Patches:
+        def _gather(self, step: int) -> Cuts:
             gathered.append(step)
             return super()._gather(step)
 

@@ -38,6 +38,18 @@ class Patches(NamedTuple):
     level: Tensor
 
 
+class Cuts(NamedTuple):
+    """What patches are made of.
+
+    Attributes:
+        pixels: Targets and their margins as bytes, ``(N, H, W, C)``.
+        level: As in `Patches`.
+    """
+
+    pixels: Tensor
+    level: Tensor
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bank:
     """Images on one device, flattened to bytes in the order row, column, channel.
@@ -83,7 +95,7 @@ class Bank:
         return self.ends.device
 
     def sample(self, step: Tensor, *, batch: int, seed: int | Tensor, first: int = 0) -> Patches:
-        """Gather the patches of a step, each turned or mirrored in one of eight ways.
+        """Make the patches of a step, each turned or mirrored in one of eight ways.
 
         An image is as likely as it has pixels, and in an image every position. Built from tensor
         operations alone, so that the whole of it can be compiled and captured.
@@ -97,6 +109,10 @@ class Bank:
         Returns:
             The patches, float32 in ``[0, 1]`` and in channels-last order.
         """
+        return finish(self.cut(step, batch=batch, seed=seed, first=first), self.shrinking)
+
+    def cut(self, step: Tensor, *, batch: int, seed: int | Tensor, first: int = 0) -> Cuts:
+        """Gather what `finish` makes the patches of; arguments as those of `sample`."""
         numbers = torch.arange(first, first + batch, device=self.device)
         key = mix(mix(step + (seed << 32)) + numbers)
         turn = mix(key) & 7
@@ -106,12 +122,13 @@ class Bank:
         row = _below(self.heights[image] - size + 1, mix(key + 2))
         column = _below(self.widths[image] - size + 1, mix(key + 3))
         order = _below(len(self.orders), mix(key + 4))
-        margin = _REACH * self.scale if self.scale > 1 else 0
-        wide = self._gather(
-            image, row - margin, column - margin, turn=turn, order=order, size=size + 2 * margin
+        margin = _margin(self.shrinking)
+        return Cuts(
+            self._gather(
+                image, row - margin, column - margin, turn=turn, order=order, size=size + 2 * margin
+            ),
+            level,
         )
-        target = _unit(wide[..., margin : margin + size, margin : margin + size])
-        return Patches(_unit(self._shrink(wide)) if margin else target, target, level)
 
     def _gather(
         self, image: Tensor, row: Tensor, column: Tensor, *, turn: Tensor, order: Tensor, size: int
@@ -127,13 +144,31 @@ class Bank:
         right = _mirrored(column.view(-1, 1, 1) + right, width)
         channel = self.orders[order]
         pixel = self.offsets[image].view(-1, 1, 1) + (down * width + right) * channel.shape[1]
-        values = self.values[pixel.unsqueeze(-1) + channel.view(len(channel), 1, 1, -1)]
-        return values.permute(0, 3, 1, 2)
+        return self.values[pixel.unsqueeze(-1) + channel.view(len(channel), 1, 1, -1)]
 
-    def _shrink(self, wide: Tensor) -> Tensor:
-        # To the bit what `bicubic_down` makes: double precision, rounded after each pass.
-        low = (self.shrinking @ wide.double() + 0.5).floor().clamp(0, 255)
-        return (low @ self.shrinking.T + 0.5).floor().clamp(0, 255)
+
+def finish(cuts: Cuts, shrinking: Tensor) -> Patches:
+    """Make patches, wherever their pixels lie now; `shrinking` is the bank's."""
+    margin = _margin(shrinking)
+    size = cuts.pixels.shape[1] - 2 * margin
+    target = _unit(cuts.pixels[:, margin : margin + size, margin : margin + size])
+    return Patches(_unit(_shrink(cuts.pixels, shrinking)) if margin else target, target, cuts.level)
+
+
+def _shrink(pixels: Tensor, shrinking: Tensor) -> Tensor:
+    # To the bit what `bicubic_down` makes: double precision, rounded after each pass.
+    number, side, _, channels = pixels.shape
+    low = (shrinking @ pixels.double().view(number, side, -1) + 0.5).floor().clamp(0, 255)
+    low = low.view(number, -1, side, channels).transpose(1, 2).reshape(number, side, -1)
+    low = (shrinking @ low + 0.5).floor().clamp(0, 255)
+    return low.view(number, len(shrinking), len(shrinking), channels).transpose(1, 2)
+
+
+def _margin(shrinking: Tensor) -> int:
+    """Return how many pixels of the target lie beyond each end, of which the input is made."""
+    low, side = shrinking.shape
+    scale = side // (low + 2 * _REACH)
+    return _REACH * scale if scale > 1 else 0
 
 
 _REACH = 2
@@ -166,8 +201,8 @@ def _mirrored(place: Tensor, length: Tensor) -> Tensor:
     return torch.where(place < length, place, 2 * length - 1 - place)
 
 
-def _unit(values: Tensor) -> Tensor:
-    return values.float().div(255).contiguous(memory_format=torch.channels_last)
+def _unit(pixels: Tensor) -> Tensor:
+    return pixels.float().div(255).contiguous().permute(0, 3, 1, 2)
 
 
 def build_bank(

@@ -193,7 +193,7 @@ class Step:
 
     def _loss_of_patches(self) -> Tensor:
         if self._feed is not None:
-            low, target, level = self._feed.buffers
+            low, target, level = self._feed.patches()
         else:
             low, target, level = self.bank.sample(self.number, **self._choice)
         if self.recipe.noise_std is not None:
