@@ -62,7 +62,7 @@ def test_our_kernel_agrees_with_cudnn(case):
     names = ("bias", "add", "mask", "slope")
     rest = [*there[2:], *(options.get(name) for name in names[len(there) - 2 :])]
     flags = options.get("rectify", False), options.get("backwards", False)
-    ways = [partial(convolution._by_kernel, pixels=p) for p in convolution.PIXELS]
+    ways = [partial(convolution._by_kernel, form=form) for form in convolution.FORMS]
     for way in (*ways, convolution._by_torch):
         found = way(*there[:2], *rest, *flags).float()
         assert (found - wanted).abs().max() < convolution.TOLERANCE * wanted.abs().max()
@@ -71,17 +71,17 @@ def test_our_kernel_agrees_with_cudnn(case):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("backwards", [False, True])
-@pytest.mark.parametrize("pixels", convolution.PIXELS)
-def test_our_kernel_never_wavers(backwards, pixels):
+@pytest.mark.parametrize("form", convolution.FORMS)
+def test_our_kernel_never_wavers(backwards, form):
     """On a full card, again and again: a kernel that overtakes its own loads fails here."""
     image = torch.randn(256, 64, 48, 48, device="cuda", dtype=torch.bfloat16)
     image = image.contiguous(memory_format=torch.channels_last)
     weight = torch.randn(64, 64, 3, 3, device="cuda", dtype=torch.bfloat16) / 24
     weight = weight.contiguous(memory_format=torch.channels_last)
     rest = (None, image, None, None, False, backwards)
-    first = convolution._by_kernel(image, weight, *rest, pixels=pixels)
+    first = convolution._by_kernel(image, weight, *rest, form=form)
     expected = convolution._by_torch(image.float(), weight.float(), *rest)
     assert (first.float() - expected).abs().max() < convolution.TOLERANCE * expected.abs().max()
     for _ in range(50):
-        again = convolution._by_kernel(image, weight, *rest, pixels=pixels)
+        again = convolution._by_kernel(image, weight, *rest, form=form)
         assert torch.equal(again, first)

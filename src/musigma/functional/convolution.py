@@ -19,8 +19,21 @@ log = logging.getLogger(__name__)
 TOLERANCE = 0.02
 """How far, relative to the largest value, our kernel may be off cuDNN; bfloat16 has 8 bits."""
 
-PIXELS = (128, 256)
-"""Sizes in which our kernel is tried."""
+
+class Form(NamedTuple):
+    """How our kernel divides its work.
+
+    Attributes:
+        pixels: To a program: 128 make more programs, 256 read the weights less often.
+        stages: How many loads are under way at once; fewer leave room for more programs.
+    """
+
+    pixels: int
+    stages: int
+
+
+FORMS = (Form(128, 2), Form(128, 3), Form(256, 3))
+"""Those in which it is tried."""
 
 TRIED_SIDE = 512
 """Of larger images a part is tried: it fills a card, and leaves the memory to the image."""
@@ -30,12 +43,12 @@ class Trial(NamedTuple):
     """What came of a trial.
 
     Attributes:
-        pixels: The size in which our kernel is fastest, or nought where cuDNN is.
+        form: In which our kernel is fastest, or none where cuDNN is.
         here: Milliseconds that `convolve` takes.
         compiled: Milliseconds of what a compiler would make of the same: cuDNN and one pass.
     """
 
-    pixels: int
+    form: Form | None
     here: float
     compiled: float
 
@@ -69,7 +82,7 @@ def convolve(
     """
     given = (image, weight, bias, add, mask, slope, rectify, backwards)
     trial = _trial_of(*given)
-    return _by_kernel(*given, pixels=trial.pixels) if trial and trial.pixels else _by_torch(*given)
+    return _by_kernel(*given, form=trial.form) if trial and trial.form else _by_torch(*given)
 
 
 @convolve.register_fake
@@ -114,10 +127,10 @@ def _by_torch(
     return result.contiguous(memory_format=torch.channels_last)
 
 
-def _by_kernel(*given: Any, pixels: int = PIXELS[0]) -> Tensor:
+def _by_kernel(*given: Any, form: Form) -> Tensor:
     from musigma.functional import kernels
 
-    return kernels.convolve(*given, pixels=pixels)
+    return kernels.convolve(*given, **form._asdict())
 
 
 def serves(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
@@ -183,20 +196,20 @@ def _cut(value: Any) -> Any:
 @torch.no_grad()
 def _try(*given: Any) -> Trial:
     expected = _by_torch(*given).float()
-    times = {0: _milliseconds(_by_torch, given)}
+    times: dict[Form | None, float] = {None: _milliseconds(_by_torch, given)}
     compiled = _milliseconds(_as_compiled, given)
-    for pixels in PIXELS:
-        kernel = partial(_by_kernel, pixels=pixels)
+    for form in FORMS:
+        kernel = partial(_by_kernel, form=form)
         try:
             off = (kernel(*given).float() - expected).abs().max() / expected.abs().max()
             if off < TOLERANCE:
-                times[pixels] = _milliseconds(kernel, given)
+                times[form] = _milliseconds(kernel, given)
             else:
                 log.warning("our convolution is off by %.1e here; cuDNN is used", float(off))
         except Exception as error:  # noqa: BLE001  an older Triton, or none: cuDNN always works
             log.debug("our convolution cannot be used here: %s", error)
-    best = min(times, key=lambda pixels: times[pixels])
-    return Trial(best, times[best], min(compiled, times[0]))
+    best = min(times, key=lambda form: times[form])
+    return Trial(best, times[best], min(compiled, times[None]))
 
 
 def _as_compiled(

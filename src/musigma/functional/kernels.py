@@ -230,10 +230,6 @@ def _convolve(  # type: ignore[no-untyped-def]
     tl.store(result + result_at, sums.to(result.dtype.element_ty), mask=kept)
 
 
-STAGES = 3
-"""How many loads are under way while one is multiplied; more of them leave room for less."""
-
-
 def convolve(
     image: Tensor,
     weight: Tensor,
@@ -245,12 +241,12 @@ def convolve(
     backwards: bool = False,
     *,
     pixels: int = 128,
+    stages: int = 3,
 ) -> Tensor:
     """Do what `musigma.functional.convolution.convolve` says, on tensors in channels-last order.
 
     The number of inputs is a multiple of 32, that of outputs of 8; there is one of `add` and `mask`
-    at most. `pixels` are those of a program: 128 make more programs, 256 read the weights less
-    often.
+    at most. `pixels` and `stages` are those of a `Form`.
     """
     batch, num_in, height, width = image.shape
     num_out, num_pixels = weight.shape[1 if backwards else 0], batch * height * width
@@ -279,7 +275,7 @@ def convolve(
         block=block,
         depth=64 if num_in % 64 == 0 else 32,
         num_warps=pixels // 32,
-        num_stages=STAGES,
+        num_stages=stages,
     )
     return result.permute(0, 3, 1, 2)
 
