@@ -327,3 +327,10 @@ def test_weights_without_sigma_start_a_network_that_has_it():
     left_out = warm_start(network, source)
     assert all(key.startswith("branch.") for key in left_out)
     assert torch.equal(network.base.head[0].weight, source.head[0].weight)
+
+
+def test_weights_with_sigma_start_a_network_that_has_none():
+    source, network = with_sigma(small(2), width=4), small(2)
+    torch.nn.init.normal_(network.head[0].weight)
+    assert warm_start(network, source) == []
+    assert torch.equal(network.head[0].weight, source.base.head[0].weight)

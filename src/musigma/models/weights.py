@@ -174,8 +174,10 @@ def warm_start(network: Network, source: Network) -> list[str]:
     """Copy every weight of `source` that has the same name and shape; return the names left out.
 
     This is how x3 and x4 start from x2: the trunk is the same, the upsampler is not. Weights
-    without a sigma branch start a network that has one.
+    without a sigma branch start a network that has one, and the other way round.
     """
+    if isinstance(source, WithSigma) and not isinstance(network, WithSigma):
+        source = source.base
     theirs = source.state_dict()
     if isinstance(network, WithSigma) and not isinstance(source, WithSigma):
         theirs = {f"base.{key}": value for key, value in theirs.items()}
