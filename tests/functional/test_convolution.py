@@ -49,22 +49,63 @@ def test_compilers_are_told_its_shape(case):
     assert convolve(*meta, **options).shape == expected.shape
 
 
+def tried(monkeypatch, error: float, seconds: dict) -> convolution.Trial:
+    """A trial in which our kernel is off by so much, and all take the time they are said to."""
+
+    def by_kernel(form, **case):
+        return convolution._by_torch(**case) * (1 + error)
+
+    def milliseconds(function, case):
+        assert function(**case).shape == PLAIN.shape
+        return seconds[function.args[0] if isinstance(function, partial) else function.__name__]
+
+    monkeypatch.setattr(convolution, "_by_kernel", by_kernel)
+    monkeypatch.setattr(convolution, "_milliseconds", milliseconds)
+    case = {"image": IMAGE, "weight": WEIGHT, "bias": BIAS, "add": OUTPUT}
+    return convolution._try(case)
+
+
+SECONDS = {"_by_torch": 3.0, "_as_compiled": 2.5}
+FIRST, SECOND, THIRD = convolution.FORMS
+
+
+def test_the_fastest_way_is_taken(monkeypatch):
+    ours = {FIRST: 2.2, SECOND: 2.0, THIRD: 4.0}
+    assert tried(monkeypatch, 0.001, SECONDS | ours) == (SECOND, 2.0, 2.5)
+    assert tried(monkeypatch, 0.001, SECONDS | dict.fromkeys(ours, 9.0)) == (None, 3.0, 2.5)
+
+
+def test_a_wrong_kernel_is_never_taken(monkeypatch):
+    fast = dict.fromkeys(convolution.FORMS, 0.1)
+    assert tried(monkeypatch, 0.1, SECONDS | fast) == (None, 3.0, 2.5)
+
+
+def test_what_pays_is_decided_on_the_whole(monkeypatch):
+    trials = [convolution.Trial(FIRST, 1.0, 3.0), convolution.Trial(None, 4.0, 3.0)]
+    monkeypatch.setattr(convolution, "_trial_of", lambda case: case["trial"])
+    assert convolution.pays([{"trial": trial} for trial in trials])
+    assert not convolution.pays([{"trial": trials[1]}])
+    assert not convolution.pays([{"trial": trials[0]}, {"trial": None}])
+
+
+def test_without_a_gpu_nothing_pays():
+    assert not convolution.pays([{"image": IMAGE, "weight": WEIGHT}])
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("case", CASES)
 def test_our_kernel_agrees_with_cudnn(case):
     given, options, expected = CASES[case]
-    there = [part.cuda().bfloat16() for part in given]
-    options = {
-        k: v.cuda().bfloat16() if isinstance(v, torch.Tensor) else v for k, v in options.items()
+    case = dict(zip(("image", "weight", "bias"), given, strict=False)) | options
+    there = {
+        name: part.cuda().bfloat16() if isinstance(part, torch.Tensor) else part
+        for name, part in case.items()
     }
     wanted = expected.cuda()
-    names = ("bias", "add", "mask", "slope")
-    rest = [*there[2:], *(options.get(name) for name in names[len(there) - 2 :])]
-    flags = options.get("rectify", False), options.get("backwards", False)
-    ways = [partial(convolution._by_kernel, form=form) for form in convolution.FORMS]
+    ways = [partial(convolution._by_kernel, form) for form in convolution.FORMS]
     for way in (*ways, convolution._by_torch):
-        found = way(*there[:2], *rest, *flags).float()
+        found = way(**there).float()
         assert (found - wanted).abs().max() < convolution.TOLERANCE * wanted.abs().max()
 
 
@@ -78,10 +119,11 @@ def test_our_kernel_never_wavers(backwards, form):
     image = image.contiguous(memory_format=torch.channels_last)
     weight = torch.randn(64, 64, 3, 3, device="cuda", dtype=torch.bfloat16) / 24
     weight = weight.contiguous(memory_format=torch.channels_last)
-    rest = (None, image, None, None, False, backwards)
-    first = convolution._by_kernel(image, weight, *rest, form=form)
-    expected = convolution._by_torch(image.float(), weight.float(), *rest)
+    case = {"image": image, "weight": weight, "add": image, "backwards": backwards}
+    first = convolution._by_kernel(form, **case)
+    exact = {name: p.float() if isinstance(p, torch.Tensor) else p for name, p in case.items()}
+    expected = convolution._by_torch(**exact)
     assert (first.float() - expected).abs().max() < convolution.TOLERANCE * expected.abs().max()
     for _ in range(50):
-        again = convolution._by_kernel(image, weight, *rest, form=form)
+        again = convolution._by_kernel(form, **case)
         assert torch.equal(again, first)

@@ -80,9 +80,18 @@ def convolve(
         rectify: Whether negative results become 0.
         backwards: Whether to compute the gradient of the input from that of the output.
     """
-    given = (image, weight, bias, add, mask, slope, rectify, backwards)
-    trial = _trial_of(*given)
-    return _by_kernel(*given, form=trial.form) if trial and trial.form else _by_torch(*given)
+    case: dict[str, Any] = {
+        "image": image,
+        "weight": weight,
+        "bias": bias,
+        "add": add,
+        "mask": mask,
+        "slope": slope,
+        "rectify": rectify,
+        "backwards": backwards,
+    }
+    trial = _trial_of(case)
+    return _by_kernel(trial.form, **case) if trial and trial.form else _by_torch(**case)
 
 
 @convolve.register_fake
@@ -102,35 +111,38 @@ def _(
 
 
 def _by_torch(
+    *,
     image: Tensor,
     weight: Tensor,
-    bias: Tensor | None,
-    add: Tensor | None,
-    mask: Tensor | None,
-    slope: Tensor | None,
-    rectify: bool,
-    backwards: bool,
+    bias: Tensor | None = None,
+    add: Tensor | None = None,
+    mask: Tensor | None = None,
+    slope: Tensor | None = None,
+    rectify: bool = False,
+    backwards: bool = False,
 ) -> Tensor:
-    if rectify and image.is_cuda and add is None and not backwards:
+    result: Tensor
+    if rectify and image.is_cuda and not backwards and add is mask is slope is None:
         one = (1, 1)
-        return torch.cudnn_convolution_relu(image, weight, bias, one, one, one, 1)
-    function: Callable[..., Tensor] = conv_transpose2d if backwards else conv2d
-    result = function(image, weight, bias, padding=1)
-    if add is not None:
-        result = result + add
-    if mask is not None:
-        result = torch.where(mask > 0, result, 0)
-    if slope is not None:
-        result = prelu(result, slope)
-    if rectify:
-        result = result.relu()
+        result = torch.cudnn_convolution_relu(image, weight, bias, one, one, one, 1)
+    else:
+        function: Callable[..., Tensor] = conv_transpose2d if backwards else conv2d
+        result = function(image, weight, bias, padding=1)
+        if add is not None:
+            result = result + add
+        if mask is not None:
+            result = torch.where(mask > 0, result, 0)
+        if slope is not None:
+            result = prelu(result, slope)
+        if rectify:
+            result = result.relu()
     return result.contiguous(memory_format=torch.channels_last)
 
 
-def _by_kernel(*given: Any, form: Form) -> Tensor:
+def _by_kernel(form: Form, **case: Any) -> Tensor:
     from musigma.functional import kernels
 
-    return kernels.convolve(*given, **form._asdict())
+    return kernels.convolve(**case, **form._asdict())
 
 
 def serves(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
@@ -147,43 +159,30 @@ def pays(cases: Iterable[dict[str, Any]]) -> bool:
     Args:
         cases: Arguments of `convolve`, each on tensors of the sizes that will come.
     """
-    trials = [_trial_of(*_in_order(**case)) for case in cases]
+    trials = [_trial_of(case) for case in cases]
     known = [trial for trial in trials if trial]
     if len(known) < len(trials):
         return False
     return sum(trial.here for trial in known) < sum(trial.compiled for trial in known)
 
 
-def _in_order(
-    *,
-    image: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    add: Tensor | None = None,
-    mask: Tensor | None = None,
-    slope: Tensor | None = None,
-    rectify: bool = False,
-    backwards: bool = False,
-) -> tuple[Any, ...]:
-    return image, weight, bias, add, mask, slope, rectify, backwards
-
-
-def _trial_of(image: Tensor, weight: Tensor, *given: Any) -> Trial | None:
+def _trial_of(case: dict[str, Any]) -> Trial | None:
     """Return what is known of a case, trying what is not; none where our kernel cannot serve."""
+    image, weight = case["image"], case["weight"]
     if not image.is_cuda or image.dtype not in (torch.bfloat16, torch.float16):
         return None
     last = torch.channels_last
-    in_order = all(part.is_contiguous(memory_format=last) for part in (image, weight))
-    if image.shape[1] % 32 or not in_order:
+    whole = [part for part in case.values() if isinstance(part, Tensor) and part.ndim == 4]
+    if image.shape[1] % 32 or not all(part.is_contiguous(memory_format=last) for part in whole):
         return None
-    kind = tuple(part if isinstance(part, bool) else part is not None for part in given)
-    tried = image[..., :TRIED_SIDE, :TRIED_SIDE]
-    case = (image.device, image.dtype, tried.shape, weight.shape, kind)
-    if case not in _trials:
+    kind = frozenset(name for name, part in case.items() if part is not None and part is not False)
+    tried = image[..., :TRIED_SIDE, :TRIED_SIDE].shape
+    key = (image.device, image.dtype, tried, weight.shape, kind)
+    if key not in _trials:
         if torch.cuda.is_current_stream_capturing():
             return None
-        _trials[case] = _try(_cut(image), weight, *map(_cut, given))
-    return _trials[case]
+        _trials[key] = _try({name: _cut(part) for name, part in case.items()})
+    return _trials[key]
 
 
 def _cut(value: Any) -> Any:
@@ -194,16 +193,16 @@ def _cut(value: Any) -> Any:
 
 
 @torch.no_grad()
-def _try(*given: Any) -> Trial:
-    expected = _by_torch(*given).float()
-    times: dict[Form | None, float] = {None: _milliseconds(_by_torch, given)}
-    compiled = _milliseconds(_as_compiled, given)
+def _try(case: dict[str, Any]) -> Trial:
+    expected = _by_torch(**case).float()
+    times: dict[Form | None, float] = {None: _milliseconds(_by_torch, case)}
+    compiled = _milliseconds(_as_compiled, case)
     for form in FORMS:
-        kernel = partial(_by_kernel, form=form)
+        kernel = partial(_by_kernel, form)
         try:
-            off = (kernel(*given).float() - expected).abs().max() / expected.abs().max()
+            off = (kernel(**case).float() - expected).abs().max() / expected.abs().max()
             if off < TOLERANCE:
-                times[form] = _milliseconds(kernel, given)
+                times[form] = _milliseconds(kernel, case)
             else:
                 log.warning("our convolution is off by %.1e here; cuDNN is used", float(off))
         except Exception as error:  # noqa: BLE001  an older Triton, or none: cuDNN always works
@@ -212,33 +211,27 @@ def _try(*given: Any) -> Trial:
     return Trial(best, times[best], min(compiled, times[None]))
 
 
-def _as_compiled(
-    image: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,  # noqa: ARG001  goes with the pass, or with one that comes anyway
-    add: Tensor | None,
-    mask: Tensor | None,
-    slope: Tensor | None,
-    rectify: bool,
-    backwards: bool,
-) -> Tensor:
-    """Take the time of a compiler's fused passes, which compute something else."""
-    function: Callable[..., Tensor] = conv_transpose2d if backwards else conv2d
+def _as_compiled(*, image: Tensor, weight: Tensor, **rest: Any) -> Tensor:
+    """Take the time of a compiler's fused passes, which compute something else.
+
+    A bias costs nothing: it goes with the pass, or with one that comes anyway.
+    """
+    function: Callable[..., Tensor] = conv_transpose2d if rest.get("backwards") else conv2d
     result = function(image, weight, padding=1)
-    other = add if add is not None else mask
-    if other is not None:
-        return result.add_(other)
-    return result.relu_() if rectify or slope is not None else result
+    for other in (rest.get("add"), rest.get("mask")):
+        if other is not None:
+            return result.add_(other)
+    return result.relu_() if rest.get("rectify") or rest.get("slope") is not None else result
 
 
-def _milliseconds(function: Callable[..., Tensor], given: tuple[Any, ...]) -> float:
+def _milliseconds(function: Callable[..., Tensor], case: dict[str, Any]) -> float:
     """Time ten runs as a graph, as training and inference run them: launching costs nothing."""
     for _ in range(3):
-        function(*given)
+        function(**case)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for _ in range(10):
-            function(*given)
+            function(**case)
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     graph.replay()
     start.record()

