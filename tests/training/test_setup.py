@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from helpers.runs import CPU, assert_same, small_recipe, small_step, write_pictures
-from musigma.models import load, save
+from musigma.models import load, mean_only, save
 from musigma.training.checkpoint import save_checkpoint
 from musigma.training.setup import build_network, find_run, load_bank, training_data
 from musigma.types import ConfigError, DataError
@@ -102,3 +102,9 @@ def test_a_network_starts_from_another(tmp_path):
     shared = load(start).network.state_dict()
     assert torch.equal(larger["head.0.weight"], shared["head.0.weight"])
     assert larger["tail.0.0.weight"].shape != shared["tail.0.0.weight"].shape
+
+
+def test_a_name_means_the_shipped_weights_of_the_same_scale():
+    recipe = small_recipe(start_from="edsr-baseline", scale=3, network="edsr-baseline", settings={})
+    shipped = mean_only(load("edsr-baseline", scale=3).network).state_dict()
+    assert_same(build_network(recipe).state_dict(), shipped)

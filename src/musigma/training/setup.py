@@ -110,7 +110,9 @@ def build_network(recipe: Recipe) -> Network:
             f"{recipe.network} takes images of {channels} channels; set channels = {channels}"
         )
     if recipe.start_from:
-        left = warm_start(network, load(recipe.start_from).network)
+        # A name means the shipped weights of the same scale; a file may be of another.
+        scale = None if Path(recipe.start_from).is_file() else recipe.scale
+        left = warm_start(network, load(recipe.start_from, scale=scale).network)
         log.info("started from %s; new: %s", recipe.start_from, ", ".join(left) or "nothing")
     return network.train()
 
