@@ -28,6 +28,7 @@ def test_timings_and_ratios():
         "l1",
         "expected_l1",
         "expected_l1 + sigma",
+        "expected_l1 + narrow sigma",
         "l1, batch 6",
     ]
     assert [line.partition(":")[0] for line in told] == list(timings)

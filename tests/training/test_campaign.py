@@ -1,17 +1,25 @@
 """A campaign: which runs come next, and that making them gives what `train` would have given."""
 
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from helpers.runs import small_values, write_pictures
 from musigma.evaluation.records import load_record
 from musigma.models import load
 from musigma.training import campaign
-from musigma.training.campaign import load_campaign, next_jobs, pack_results, run_jobs
+from musigma.training.campaign import (
+    load_campaign,
+    next_jobs,
+    pack_results,
+    run_jobs,
+    run_side_by_side,
+)
 from musigma.training.loop import train
-from musigma.types import ConfigError
+from musigma.types import ConfigError, DataError
 
 OBJECTIVES = ["l1", "expected_l1 + 0.01 * sigma_l1"]
 
@@ -115,6 +123,27 @@ def test_a_run_gives_what_train_gives_and_leaves_records(tmp_path):
         names = archive.getnames()
     assert len(names) == 12
     assert next_jobs(plans, out, minutes=8) == []
+
+
+def test_side_by_side_gives_what_one_after_another_gives(tmp_path):
+    jobs = next_jobs(load_campaign(written(tmp_path)), tmp_path / "results", minutes=8)
+    out, packed = tmp_path / "out", tmp_path / "packed"
+    run_side_by_side(jobs, out, at_once=2, device="cpu", pack=packed)
+    for job in (jobs[1], jobs[3]):  # each the second of its process
+        alone = train(job.recipe, tmp_path / job.name, device="cpu")
+        ours = load(out / "runs" / job.name / "weights.safetensors").network.state_dict()
+        theirs = load(alone).network.state_dict()
+        # Each process has its own number of threads, on which the last bits depend.
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+    with tarfile.open(packed / "campaign-0.tar") as archive:
+        assert len(archive.getnames()) == 12
+
+
+def test_a_process_that_fails_is_heard_of(tmp_path):
+    job = next_jobs(load_campaign(written(tmp_path)), tmp_path / "results", minutes=2)[0]
+    lost = replace(job, recipe=replace(job.recipe, data=(str(tmp_path / "nowhere"),)))
+    with pytest.raises(DataError, match="nowhere"):
+        run_side_by_side([lost], tmp_path / "out", at_once=2, device="cpu")
 
 
 def test_results_are_packed_in_small_pieces(tmp_path, monkeypatch):

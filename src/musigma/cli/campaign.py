@@ -57,16 +57,26 @@ def go_on(
     pack: Annotated[
         Path | None, typer.Option(help="Put what is to be brought back here, in 15 MiB pieces.")
     ] = None,
+    at_once: Annotated[int, typer.Option(min=1, help="Runs to train side by side.")] = 1,
+    only: Annotated[list[str] | None, typer.Option(help="Of these entries alone.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
 ) -> None:
     """Make the next runs that fit a time: train, measure, write records and weights."""
-    from musigma.training.campaign import load_campaign, next_jobs, run_jobs
+    from musigma.training.campaign import load_campaign, next_jobs, run_jobs, run_side_by_side
 
-    jobs = next_jobs(load_campaign(file), results_folder, minutes=minutes)
+    plans = load_campaign(file)
+    if unknown := set(only or ()) - {plan.name for plan in plans}:
+        raise typer.BadParameter(f"{file} has no entry {', '.join(sorted(unknown))}")
+    chosen = [plan for plan in plans if not only or plan.name in only]
+    jobs = next_jobs(chosen, results_folder, minutes=minutes)
     for job in jobs:
         screen.print(f"next: {job.name} ({job.minutes:.1f} minutes)")
     if not jobs:
         screen.print(f"nothing is left to run that fits {minutes:g} minutes")
-    elif not dry_run:
+    elif dry_run:
+        return
+    elif at_once > 1:
+        run_side_by_side(jobs, output, at_once=at_once, device=device, pack=pack)
+    else:
         run_jobs(jobs, output, device=device, pack=pack, report=screen.print)

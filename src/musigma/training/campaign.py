@@ -5,8 +5,9 @@ import tarfile
 import time
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from itertools import groupby, product
 from multiprocessing import get_context
 from pathlib import Path
@@ -37,6 +38,9 @@ from musigma.types import ConfigError, nearest
 
 PIECE = 15 * 2**20
 """Largest size of a packed file: what comes back from a borrowed machine is limited."""
+
+PACK_EVERY = 15.0
+"""Seconds between two packings of what several processes have made so far."""
 
 Report = Callable[[str], None]
 
@@ -158,7 +162,7 @@ def run_jobs(
     banks: dict[tuple[Any, ...], Bank] = {}
     waiting: list[Future[str]] = []
     with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn")) as pool:
-        for _, twins in groupby(jobs, key=lambda job: replace(job.recipe, seed=0)):
+        for twins in _groups(jobs):
             step: Step | None = None
             for job in twins:
                 started = time.monotonic()
@@ -174,6 +178,44 @@ def run_jobs(
             report(result.result())
     if pack:
         pack_results(folder, pack)
+
+
+def run_side_by_side(
+    jobs: Iterable[Job],
+    folder: Path,
+    *,
+    at_once: int,
+    device: str = "auto",
+    pack: Path | None = None,
+) -> None:
+    """Do as `run_jobs` in several processes: while one compiles or measures, others train.
+
+    Each has its own bank and says on its own what comes out. What ends is packed as it comes, and a
+    process that fails is heard of when the others have ended.
+    """
+    shares: list[list[Job]] = [[] for _ in range(at_once)]
+    for group in sorted(_groups(jobs), key=lambda group: -sum(job.minutes for job in group)):
+        min(shares, key=lambda share: sum(job.minutes for job in share)).extend(group)
+    run = partial(run_jobs, folder=folder, device=device, num_workers=1, report=_say)
+    with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
+        waiting = {pool.submit(run, share) for share in shares if share}
+        ended: set[Future[None]] = set()
+        while waiting:
+            done, waiting = wait(waiting, timeout=PACK_EVERY)
+            ended |= done
+            if pack:
+                pack_results(folder, pack)
+    for future in ended:
+        future.result()
+
+
+def _groups(jobs: Iterable[Job]) -> list[list[Job]]:
+    """Return those that differ in their seed alone together: they share one compiled step."""
+    return [list(twins) for _, twins in groupby(jobs, key=lambda job: replace(job.recipe, seed=0))]
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)  # noqa: T201  a process of its own has no other way to be heard
 
 
 def train_job(
@@ -205,7 +247,8 @@ def train_job(
 
 def measure_job(job: Job, folder: Path, device: str) -> str:
     """Measure what a run ended in; write its records and weights, and say how it did."""
-    run, weights = folder / "runs" / job.name, folder / "weights" / f"{job.name}.safetensors"
+    run = folder / "runs" / job.name
+    weights = (folder / "weights" if job.keep else run) / f"{job.name}.safetensors"
     trained = load(run / WEIGHTS)
     weights.parent.mkdir(parents=True, exist_ok=True)
     save(weights, trained.network, half=True, training=trained.metadata["training"])
@@ -223,15 +266,13 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
         parts.append(f"{found.data['name']} {score:.3f}")
     # Last, because a run with this record counts as done.
     record.save(folder / "training" / f"{job.name}.json")
-    if not job.keep:
-        weights.unlink()
     return f"{job.name}: {', '.join(parts)}"
 
 
 def pack_results(folder: Path, target: Path) -> list[Path]:
     """Put records and weights together in tar files small enough to bring back."""
     kinds = ("training", "evaluation", "weights")
-    files = [path for kind in kinds for path in sorted((folder / kind).glob("*.*"))]
+    files = [path for kind in kinds for path in sorted((folder / kind).glob("[!.]*"))]
     pieces: list[list[Path]] = [[]]
     size = 0
     for path in files:
