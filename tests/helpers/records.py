@@ -17,6 +17,7 @@ RECIPE: dict[str, Any] = {
     "network": "edsr-baseline",
     "scale": 2,
     "batch": 16,
+    "swap_channels": False,
     "steps": 100,
     "seconds": None,
     "sigma": False,

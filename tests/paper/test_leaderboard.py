@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers.records import evaluation, save_all
+from helpers.records import RECIPE, evaluation, save_all
 from musigma.evaluation.tables import fidelity_table
 from musigma.paper.leaderboard import COLUMNS, METHODS, leaderboard_table
 from musigma.paper.measurements import open_book
@@ -31,7 +31,7 @@ def measured(
     model["calibration_data"] = {"name": "held out", "hash": "h"}
     return evaluation(
         recipe=chosen,
-        model=model | {"training": {"recipe": {"steps": 100, "batch": 16} | chosen}},
+        model=model | {"training": {"recipe": RECIPE | chosen}},
         data=data,
         result=result,
     )

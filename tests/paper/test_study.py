@@ -33,6 +33,17 @@ def test_means_spread_and_gain(tmp_path):
     assert study.sets == ("Set5", "held out", "all images")
 
 
+def test_runs_on_patches_of_one_grid_are_a_study_of_their_own(tmp_path):
+    older = [run(objective, 0, {"Set5": [36.0]}) for objective in ("l1", "l2")]
+    for record in older:
+        del record.model["recipe"]["swap_channels"]
+    newer = [run(objective, 0, {"Set5": [37.0]}) for objective in ("l1", "l2")]
+    records = dict(zip("abcd", [*older, *newer], strict=True))
+    titles = [study.title for study in find_studies(open_book(save_all(tmp_path, **records)))]
+    now = "edsr-baseline x2, 100 steps, batch 16"
+    assert titles == [now, f"{now}, one grid"]
+
+
 def test_only_shared_images_and_seeds_are_compared(tmp_path):
     study = study_of(
         tmp_path,

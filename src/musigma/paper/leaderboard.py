@@ -87,9 +87,9 @@ def leaderboard_table(book: Book) -> Table:
 
 
 def _without_own(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """Leave out what a method brings along: its dropout, and the limit that a likelihood needs."""
+    """Leave out the dropout, which one method brings along."""
     settings = {k: v for k, v in recipe.get("settings", {}).items() if k != "dropout"}
-    return {k: v for k, v in recipe.items() if k != "clip"} | {"settings": settings}
+    return {**recipe, "settings": settings}
 
 
 def _entries(book: Book) -> Iterator[Entry]:

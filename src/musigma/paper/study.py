@@ -1,8 +1,8 @@
 """Objectives compared at equal data, updates and seeds: what the paper's tables do not hold.
 
 Runs are of one study when their recipes differ in the objective and the seed alone, and in what an
-objective brings along (the sigma branch, the teacher). Every difference is paired: the same image
-restored by two runs of the same seed.
+objective brings along (the sigma branch, the teacher, a limit on the gradient). Every difference is
+paired: the same image restored by two runs of the same seed.
 """
 
 import json
@@ -16,13 +16,13 @@ import torch
 from musigma.evaluation.tables import SETS
 from musigma.functional.bootstrap import Interval, paired_bootstrap
 from musigma.paper.measurements import Book, Measurement
-from musigma.paper.tables import Cell, Row, Table, budget
+from musigma.paper.tables import Cell, Row, Table, budget, patches
 
 TITLE = "Objectives at equal budget"
 REFERENCE = "l1"
 ALL = "all images"
 METRICS = ("psnr_y", "psnr")
-_FREE = {"objective", "seed", "sigma", "sigma_width", "teacher"}
+_FREE = {"objective", "seed", "sigma", "sigma_width", "teacher", "clip"}
 _ASIDE = {"log_every", "validate_every", "save_every", "compile"}  # they do not change the result
 
 
@@ -118,8 +118,9 @@ def study_table(book: Book) -> Table:
 
 
 def run_title(one: Measurement) -> str:
-    """Say what was trained and for how long."""
-    return f"{one.network} x{one.scale}, {budget(one.recipe)}, batch {one.recipe.get('batch')}"
+    """Say what was trained, for how long, and on what where that was not what it is now."""
+    training = f"{budget(one.recipe)}, batch {one.recipe.get('batch')}{patches(one.recipe)}"
+    return f"{one.network} x{one.scale}, {training}"
 
 
 def _outcomes(runs: Sequence[Measurement]) -> dict[str, dict[str, Outcome]]:

@@ -196,7 +196,7 @@ def _label(one: Measurement, row: PrintedRow) -> str:
         return f"released weights{network}"
     if not one.recipe:
         return f"ours{network}"
-    return f"ours{network}, {budget(one.recipe)}"
+    return f"ours{network}, {budget(one.recipe)}{patches(one.recipe)}"
 
 
 def budget(recipe: Mapping[str, Any]) -> str:
@@ -208,6 +208,19 @@ def budget(recipe: Mapping[str, Any]) -> str:
     """
     steps, seconds = recipe.get("steps"), recipe.get("seconds")
     return f"{steps:,} steps" if steps else f"{seconds:.0f} s" if seconds else "budget unknown"
+
+
+def patches(recipe: Mapping[str, Any]) -> str:
+    """Say how a recipe takes its patches, where that is not how they are taken now.
+
+    Recipes without the key are of the time when images were shrunk once and patches cut after.
+
+    Example:
+        >>> patches({"scale": 2, "swap_channels": False}), patches({"scale": 2})
+        ('', ', one grid')
+    """
+    now = "swap_channels" in recipe or recipe.get("scale") in (None, 1)
+    return "" if now else ", one grid"
 
 
 def _cell(found: Sequence[Measurement], printed: PrintedTable) -> Cell:
