@@ -69,7 +69,8 @@ def test_a_rival_is_calibrated_and_measured_like_a_model(method, models, dataset
     assert calibration_of(rival) is None  # not that of the weights
     model = calibrated(rival, dataset, PROTOCOL, coverage=0.8)
     record = evaluate_model(model, dataset, PROTOCOL)
-    passes = {"constant": 1, "ensemble": 2, "mc-dropout": NUM_DRAWS, "tta": 8}[method]
+    views = {"self-ensemble": 8, "tta": 8}
+    passes = ({"constant": 1, "ensemble": 2, "mc-dropout": NUM_DRAWS} | views)[method]
     assert (record.model["rival"], record.model["num_passes"]) == (method, passes)
     assert record.model["calibration"]["kind"] == "average"
     assert record.model["calibration_data"]["name"] == "pictures"

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from musigma.inference.engines import TorchEngine
+from musigma.inference.ensemble import SelfEnsemble
 from musigma.inference.predictor import predict
 from musigma.inference.rivals import (
     Ensemble,
+    MeanOverViews,
     SpreadOverViews,
     WithConstantSigma,
     mc_dropout,
@@ -33,6 +35,7 @@ def edsr(seed=0, *, sigma=True, **settings):
 RIVALS = {
     "constant": lambda: WithConstantSigma(edsr(), 0.02),
     "tta": lambda: SpreadOverViews(edsr()),
+    "self-ensemble": lambda: MeanOverViews(edsr()),
     "ensemble": lambda: Ensemble([edsr(0), edsr(1), edsr(2, sigma=False)]),
     "mc-dropout": lambda: mc_dropout(edsr(dropout=0.25), num_samples=4),
 }
@@ -68,6 +71,15 @@ def test_a_constant_keeps_the_mean():
     assert torch.equal(sigma, torch.full_like(mean, 0.03))
     with pytest.raises(ConfigError, match="positive, not 0"):
         WithConstantSigma(network, 0.0)
+
+
+def test_the_mean_over_views_is_the_self_ensemble():
+    network, low = edsr(), picture(13, 11)
+    found, expected = MeanOverViews(network)(low), SelfEnsemble(TorchEngine(network))(low)
+    assert torch.equal(found.mean, expected.mean)
+    assert torch.equal(found.sigma, expected.sigma)
+    with pytest.raises(ConfigError, match="no sigma to average"):
+        MeanOverViews(mean_only(network))
 
 
 def test_the_spread_over_views_is_that_of_eight_results():

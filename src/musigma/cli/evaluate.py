@@ -37,7 +37,8 @@ def evaluate(
     rival: Annotated[
         str | None,
         typer.Option(
-            help="Measure another way to an error bar: constant, ensemble, mc-dropout or tta."
+            help="Measure another way to an error bar: constant, ensemble, mc-dropout, "
+            "self-ensemble or tta."
         ),
     ] = None,
     calibrate_on: Annotated[

@@ -11,12 +11,19 @@ from musigma.evaluation.calibrate import calibrate
 from musigma.evaluation.evaluate import Progress
 from musigma.evaluation.protocol import Protocol
 from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
-from musigma.inference.rivals import Ensemble, Rival, SpreadOverViews, WithConstantSigma, mc_dropout
+from musigma.inference.rivals import (
+    Ensemble,
+    MeanOverViews,
+    Rival,
+    SpreadOverViews,
+    WithConstantSigma,
+    mc_dropout,
+)
 from musigma.metrics.uncertainty import ConstantSigma
 from musigma.models import Model, entry, mean_only
 from musigma.types import ConfigError, nearest
 
-Method = Literal["constant", "ensemble", "mc-dropout", "tta"]
+Method = Literal["constant", "ensemble", "mc-dropout", "self-ensemble", "tta"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 NUM_DRAWS = 8
@@ -35,7 +42,7 @@ def make_rival(
     """Make a rival out of loaded weights; it is to be calibrated anew, whatever they carry.
 
     Args:
-        method: ``constant``, ``ensemble``, ``mc-dropout`` or ``tta``.
+        method: ``constant``, ``ensemble``, ``mc-dropout``, ``self-ensemble`` or ``tta``.
         models: On their device; several for an ensemble, one for the others.
         protocol: How pairs are made from held-out images.
         held_out: Images on which a constant sigma is the mean absolute error.
@@ -53,6 +60,8 @@ def make_rival(
     network = models[0].network
     if method == "tta":
         return _rival(method, SpreadOverViews(network), models)
+    if method == "self-ensemble":
+        return _rival(method, MeanOverViews(network), models)
     if method == "mc-dropout":
         return _rival(method, mc_dropout(network, num_samples=NUM_DRAWS), models)
     if held_out is None:

@@ -1,5 +1,7 @@
 """The x8 self-ensemble: eight views of a tile restored, turned back and averaged."""
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from musigma.functional.geometry import NUM_DIHEDRAL, dihedral, dihedral_inverse
@@ -23,9 +25,14 @@ class SelfEnsemble:
 
     def __call__(self, tiles: Tensor) -> Prediction:
         """Restore tiles eight times."""
-        sums: list[Tensor] = []
-        for k in range(NUM_DIHEDRAL):
-            found = self.engine(dihedral(tiles, k).contiguous())
-            parts = [dihedral_inverse(part, k) for part in found if part is not None]
-            sums = [total + part for total, part in zip(sums, parts, strict=False)] or parts
-        return Prediction(*(total / NUM_DIHEDRAL for total in sums))
+        return mean_over_views(self.engine, tiles)
+
+
+def mean_over_views(restore: Callable[[Tensor], Prediction], images: Tensor) -> Prediction:
+    """Return mean and sigma, each averaged over the flips and quarter turns of images."""
+    sums: list[Tensor] = []
+    for k in range(NUM_DIHEDRAL):
+        found = restore(dihedral(images, k).contiguous())
+        parts = [dihedral_inverse(part, k) for part in found if part is not None]
+        sums = [total + part for total, part in zip(sums, parts, strict=False)] or parts
+    return Prediction(*(total / NUM_DIHEDRAL for total in sums))

@@ -5,6 +5,7 @@ They go wherever a network with a sigma branch goes: tiles, engines, calibration
 ===================== ================== ===========================================================
 `WithConstantSigma`   1 forward pass     one sigma for every value
 `SpreadOverViews`     8                  std over the flips and quarter turns of the image
+`MeanOverViews`       8                  mean over them of the network's own sigma
 `Ensemble`            1 for each member  std of the mixture of the members' distributions
 `mc_dropout`          1 for each draw    the same for one network under draws of its dropout
 ===================== ================== ===========================================================
@@ -17,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from musigma.functional.geometry import NUM_DIHEDRAL, dihedral, dihedral_inverse
+from musigma.inference.ensemble import mean_over_views
 from musigma.models import Network, mean_only
 from musigma.models.dropout import thinned
 from musigma.types import ConfigError, Prediction
@@ -84,6 +86,25 @@ class SpreadOverViews(Rival):
             Prediction(dihedral_inverse(self.base(dihedral(low, k).contiguous()).mean, k))
             for k in range(NUM_DIHEDRAL)
         )
+
+
+class MeanOverViews(Rival):
+    """The self-ensemble: the network's own mean and sigma, each averaged over the eight views.
+
+    Not another way to an error bar but what the same eight passes give one that has it already. As
+    a network it can be calibrated, which `musigma.inference.ensemble.SelfEnsemble` cannot.
+    """
+
+    num_passes = NUM_DIHEDRAL
+
+    def __init__(self, base: Network) -> None:
+        if not base.has_sigma:
+            raise ConfigError("the network has no sigma to average; tta takes its spread instead")
+        super().__init__(base)
+
+    def forward(self, low: Tensor) -> Prediction:
+        """Restore a batch of images eight times."""
+        return mean_over_views(self.base, low)
 
 
 class Ensemble(Rival):

@@ -28,6 +28,7 @@ HEADS = {
     "sigma_quantile": "quantile head",
 }
 RIVALS = {
+    "self-ensemble": "sigma branch, self-ensemble",
     "constant": "constant sigma",
     "tta": "test-time augmentation",
     "mc-dropout": "MC dropout",
