@@ -1,6 +1,7 @@
 """The sigma branch of the paper: four Conv + PReLU on the trunk's features, then an upsampler."""
 
 import math
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +59,13 @@ class WithSigma(Network):
             width=width,
             depth=depth,
         )
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of both, but for a base that does not learn: it restores as ever."""
+        super().train(mode)
+        if not any(weight.requires_grad for weight in self.base.parameters()):
+            self.base.eval()
+        return self
 
     def features(self, low: Tensor) -> Tensor:
         """Return the features of the base network."""

@@ -221,6 +221,6 @@ def _channels_last(values: Tensor) -> Tensor:
 
 
 def _fits(layer: nn.Module, multiple: int) -> bool:
-    if not serves(layer) or layer.bias is None:
+    if not serves(layer) or layer.bias is None or not layer.weight.requires_grad:
         return False
     return layer.in_channels % multiple == 0 and layer.out_channels % multiple == 0

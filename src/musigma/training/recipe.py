@@ -37,6 +37,8 @@ class Recipe:
         objective: What to minimise, such as ``expected_l1 + 0.01 * sigma_l1``.
         teacher: Weights file of a frozen teacher, for objectives that have one.
         start_from: Weights file or name to start from, such as x2 for x3 and x4.
+        keep_mean: Whether the mean of these weights stays as it is, to the bit, and the sigma
+            branch alone learns: an error bar for a network that is trained already.
         data: Training sets or folders.
         shrink: Factors below 1 by which each training image is made smaller and added once more:
             more pictures, and sharper ones.
@@ -78,6 +80,7 @@ class Recipe:
     sigma_width: int = 160
     teacher: str = ""
     start_from: str = ""
+    keep_mean: bool = False
     shrink: tuple[float, ...] = ()
     swap_channels: bool = False
     validation: str = ""
@@ -112,6 +115,8 @@ class Recipe:
             raise ConfigError("noise_std = [low, high] goes with scale = 1, and only with it")
         if self.noise_std is not None and self.noise_std[0] > self.noise_std[1]:
             raise ConfigError(f"noise_std must be [low, high], got {list(self.noise_std)}")
+        if self.keep_mean and not (self.sigma and self.start_from):
+            raise ConfigError("keep_mean needs sigma = true, and weights to start_from")
         self._check_numbers()
         # The objective is read here so that a slip in it shows before the data is loaded; the
         # teacher itself is not needed for that.

@@ -14,7 +14,7 @@ from musigma.data.catalog import Dataset, Item, find_dataset
 from musigma.data.patches import Bank, build_bank, load_images
 from musigma.functional.resize import resize
 from musigma.losses import Objective
-from musigma.models import Network, create, entry, load, warm_start, with_sigma
+from musigma.models import Network, WithSigma, create, entry, load, warm_start, with_sigma
 from musigma.training.checkpoint import checkpoints, load_newest
 from musigma.training.clock import Clock
 from musigma.training.journal import Journal
@@ -114,7 +114,20 @@ def build_network(recipe: Recipe) -> Network:
         scale = None if Path(recipe.start_from).is_file() else recipe.scale
         left = warm_start(network, load(recipe.start_from, scale=scale).network)
         log.info("started from %s; new: %s", recipe.start_from, ", ".join(left) or "nothing")
+        if recipe.keep_mean:
+            _keep_mean(network, left)
     return network.train()
+
+
+def _keep_mean(network: Network, left: list[str]) -> None:
+    assert isinstance(network, WithSigma)
+    new = [name for name in left if name.startswith("base.")]
+    if new:
+        raise ConfigError(
+            f"keep_mean: the weights to start from lack {len(new)} of the network's, such as "
+            f"{new[0]!r}; give the network, scale and settings they were trained with"
+        )
+    network.base.requires_grad_(requires_grad=False)
 
 
 def training_data(recipe: Recipe) -> Dataset:

@@ -1,0 +1,78 @@
+"""An error bar for a network that is trained already: its mean stays as it is, to the bit."""
+
+import pytest
+import torch
+
+from helpers.runs import assert_same, small_recipe, small_values, write_pictures
+from musigma.models import create, load, mean_only, save
+from musigma.training.deferred import defer
+from musigma.training.loop import train
+from musigma.training.recipe import make_recipe
+from musigma.training.setup import build_network
+from musigma.types import ConfigError
+
+SMALL = {
+    "edsr-baseline": {"num_blocks": 4, "width": 8},
+    "srresnet": {"num_blocks": 1, "width": 8},  # with batch normalisation, which moves by itself
+}
+
+
+def trained_before(folder, name, **settings):
+    """Weights of a network alone, its running statistics included, as another library left them."""
+    torch.manual_seed(3)
+    network = create(name, scale=2, **(SMALL[name] | settings)).train()
+    network(torch.rand(2, 3, 9, 8))
+    save(folder / "before.safetensors", network.eval())
+    return folder / "before.safetensors"
+
+
+def recipe_for(path, name="edsr-baseline", **changes):
+    values = {"network": name, "settings": SMALL[name], "objective": "sigma_l2"}
+    return small_recipe(**values | {"start_from": str(path), "keep_mean": True} | changes)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_mean_stays_and_sigma_learns(tmp_path, name):
+    before = trained_before(tmp_path, name)
+    data = str(write_pictures(tmp_path / "pictures"))
+    recipe = recipe_for(before, name, data=[data], validation=data)
+    after = load(train(recipe, tmp_path / "run", device="cpu")).network
+    assert_same(mean_only(after).state_dict(), load(before).network.state_dict())
+    image = torch.rand(1, 3, 9, 8)
+    found = after(image)
+    assert torch.equal(found.mean, load(before).network(image).mean)
+    untrained = build_network(recipe).eval()(image).sigma
+    assert (found.sigma - untrained).abs().max() > 1e-3
+
+
+def test_the_same_when_resumed(tmp_path):
+    before = trained_before(tmp_path, "srresnet")
+    data = str(write_pictures(tmp_path / "pictures"))
+    whole = train(recipe_for(before, "srresnet", data=[data]), tmp_path / "whole", device="cpu")
+    half = recipe_for(before, "srresnet", data=[data], steps=10, schedule="constant")
+    rest = recipe_for(before, "srresnet", data=[data], schedule="constant")
+    train(half, tmp_path / "parts", device="cpu")
+    parts = train(rest, tmp_path / "parts", device="cpu", resume=True)
+    other = train(rest, tmp_path / "constant", device="cpu")
+    assert_same(load(parts).network.state_dict(), load(other).network.state_dict())
+    assert_same(
+        mean_only(load(parts).network).state_dict(), mean_only(load(whole).network).state_dict()
+    )
+
+
+def test_layers_that_do_not_learn_are_not_put_off(tmp_path):
+    recipe = recipe_for(trained_before(tmp_path, "edsr-baseline"))
+    assert defer(build_network(recipe), torch.rand(2, 3, 8, 8), multiple=8) == []
+
+
+def test_weights_that_do_not_fit_are_refused(tmp_path):
+    other = trained_before(tmp_path, "edsr-baseline", width=4)
+    with pytest.raises(ConfigError, match=r"lack .* of the network's, such as 'base"):
+        build_network(recipe_for(other))
+
+
+@pytest.mark.parametrize("change", [{"start_from": ""}, {"sigma": False, "objective": "l1"}])
+def test_it_needs_a_mean_and_a_branch(change):
+    values = small_values(objective="sigma_l2", start_from="before.pth", keep_mean=True)
+    with pytest.raises(ConfigError, match="keep_mean needs"):
+        make_recipe(values | change)
