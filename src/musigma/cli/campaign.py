@@ -65,11 +65,7 @@ def go_on(
     """Make the next runs that fit a time: train, measure, write records and weights."""
     from musigma.training.campaign import load_campaign, next_jobs, run_jobs, run_side_by_side
 
-    plans = load_campaign(file)
-    if unknown := set(only or ()) - {plan.name for plan in plans}:
-        raise typer.BadParameter(f"{file} has no entry {', '.join(sorted(unknown))}")
-    chosen = [plan for plan in plans if not only or plan.name in only]
-    jobs = next_jobs(chosen, results_folder, minutes=minutes)
+    jobs = next_jobs(load_campaign(file, only=only), results_folder, minutes=minutes)
     for job in jobs:
         screen.print(f"next: {job.name} ({job.minutes:.1f} minutes)")
     if not jobs:

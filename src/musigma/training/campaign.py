@@ -4,7 +4,7 @@ import re
 import tarfile
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -111,13 +111,18 @@ class Job:
     minutes: float
 
 
-def load_campaign(path: Path) -> list[Plan]:
-    """Read a campaign file; unknown keys are refused."""
+def load_campaign(path: Path, *, only: Sequence[str] | None = None) -> list[Plan]:
+    """Read a campaign file, or some of its entries; unknown keys and names are refused."""
     try:
         content = tomllib.loads(path.read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} is no campaign: {error}") from error
-    return [_plan(values, path) for values in content.get("run", [])]
+    plans = [_plan(values, path) for values in content.get("run", [])]
+    names = [plan.name for plan in plans]
+    for name in only or ():
+        if name not in names:
+            raise ConfigError(f"{path} has no entry {name!r}; {nearest(name, names)}")
+    return [plan for plan in plans if not only or plan.name in only]
 
 
 def next_jobs(plans: Iterable[Plan], results: Path, *, minutes: float) -> list[Job]:

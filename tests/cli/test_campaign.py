@@ -1,0 +1,40 @@
+"""``musigma campaign``: what is done, what comes next, and making it."""
+
+import json
+
+import pytest
+
+from helpers.runs import write_pictures, write_recipe
+
+
+@pytest.fixture
+def campaign(tmp_path):
+    """Two entries of one run each, on pictures drawn by code."""
+    pictures = str(write_pictures(tmp_path / "pictures"))
+    recipe = write_recipe(tmp_path / "tiny.toml", steps=2, data=[pictures], validation=pictures)
+    entries = [
+        f"[[run]]\nname = '{name}'\nwhy = 'to see'\nrecipe = '{recipe}'\nminutes = 1\n"
+        for name in ("first", "second")
+    ]
+    (tmp_path / "campaign.toml").write_text("\n".join(entries))
+    return ("--file", tmp_path / "campaign.toml", "--results", tmp_path / "results")
+
+
+def test_what_is_made_is_done(musigma, campaign, tmp_path):
+    where = ("--minutes", 5, "-o", tmp_path / "results", "--device", "cpu")
+    assert musigma("campaign", "next", *campaign, *where, "--only", "second").code == 0
+    done = json.loads(musigma("campaign", "status", *campaign, "--json").out)
+    assert [(row["name"], row["done"], row["runs"]) for row in done] == [
+        ("first", 0, 1),
+        ("second", 1, 1),
+    ]
+    assert "next: first-s0" in musigma("campaign", "next", *campaign, *where, "--dry-run").err
+    assert musigma("campaign", "next", *campaign, *where, "--at-once", 2).code == 0
+    assert "nothing is left" in musigma("campaign", "next", *campaign, *where).err
+
+
+def test_an_entry_that_is_not_there_is_named(musigma, campaign, tmp_path):
+    words = ("--minutes", 5, "-o", tmp_path / "results", "--only", "frist")
+    done = musigma("campaign", "next", *campaign, *words)
+    assert done.code == 2
+    assert "did you mean 'first'" in done.err.replace("\n", " ")
