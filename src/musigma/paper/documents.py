@@ -35,8 +35,12 @@ def _table(name: str, results: Path) -> str:
 
 
 def _bare(table: Table) -> str:
-    """Return the table alone; `musigma paper table` adds notes and the records of each cell."""
-    rows = [[*row.names, *(cell.text for cell in row.cells)] for row in table.rows]
+    """Return what was measured; `musigma paper table` adds notes, records and what is missing."""
+    rows = [
+        [*row.names, *(cell.text for cell in row.cells)]
+        for row in table.rows
+        if any(cell.text for cell in row.cells)
+    ]
     return markdown(table.headings, rows, num_text=table.num_names)
 
 
