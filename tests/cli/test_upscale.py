@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image, ImageCms
 
+from musigma.cli import restore
 from musigma.cli.common import screen
 from musigma.data.io import ImageMeta, read_image, write_image
 from musigma.data.sigma_files import read_sigma
@@ -288,3 +289,17 @@ def test_approximate_tiles_are_told(musigma, tmp_path):
     assert "1 approximate:" not in musigma(*words).err
     (done,) = json.loads(musigma(*words, "--tile", "300", "--json").out)["done"]
     assert done["exact"] is False
+
+
+@pytest.mark.parametrize("words", [("--engine", "ray"), ("--ray",), ("--ray", "--engine", "torch")])
+def test_ray_runs_an_engine_on_every_worker(musigma, weights, photos, tmp_path, monkeypatch, words):
+    here, used = restore._here, []
+
+    def on_ray(model, sources, options, **others):
+        used.append(options.engine)
+        return here(model, sources, options, **others)
+
+    monkeypatch.setattr(restore, "_on_ray", on_ray)
+    done = musigma("upscale", photos, "-o", tmp_path / "out", "--model", weights, *words)
+    assert (done.code, used) == (0, ["torch"])
+    assert len(list((tmp_path / "out").glob("*.png"))) == 2

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -30,7 +31,8 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         help="What runs the network: torch (float32), torch-bf16, torch-fp16, torch-tf32, "
-        "torch-compiled, onnx, openvino, or auto for the fastest that is exact enough.",
+        "torch-compiled, onnx, openvino, or auto for the fastest that is exact enough; "
+        "ray for torch on every worker of a cluster, as --ray.",
     ),
 ]
 Ensemble = Annotated[
@@ -71,6 +73,8 @@ def restore_all(
     json: bool,
 ) -> None:
     """Restore every input; what fails is reported, the rest is done, the exit code tells."""
+    if options.engine == "ray":
+        ray, options = True, replace(options, engine="torch")
     from musigma.inference.batch import Failed
     from musigma.inference.journal import Journal
 
