@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -24,6 +26,15 @@ def test_a_run_is_not_overwritten(tmp_path):
     with pytest.raises(ConfigError, match="holds a run already; go on with --resume"):
         find_run(recipe, tmp_path, world=1, resume=False)
     assert find_run(recipe, tmp_path, world=1, resume=True)["recipe"] == recipe.as_json()
+
+
+def test_a_run_from_before_a_key_was_there_goes_on(tmp_path):
+    recipe = small_recipe(sigma=True, objective="sigma_l2", start_from="before.pth")
+    old = {key: value for key, value in recipe.as_json().items() if key != "keep_mean"}
+    save_checkpoint(tmp_path, 1, {"recipe": old})
+    assert find_run(recipe, tmp_path, world=1, resume=True) is not None
+    with pytest.raises(ConfigError, match="the run to resume has keep_mean = False"):
+        find_run(replace(recipe, keep_mean=True), tmp_path, world=1, resume=True)
 
 
 def test_another_recipe_does_not_go_on_with_a_run(tmp_path):

@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -165,8 +166,10 @@ def shrunk(image: Tensor, factor: float, device: torch.device) -> Tensor:
 
 
 def _check_same_run(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
+    # A run from before a key was there went on as the key does by default.
+    before = {one.name: one.default for one in fields(Recipe)} | theirs
     for key, value in ours.items():
-        if key not in CHANGEABLE and theirs.get(key) != value:
+        if key not in CHANGEABLE and before[key] != value:
             raise ConfigError(
-                f"the run to resume has {key} = {theirs.get(key)!r}, the recipe {value!r}"
+                f"the run to resume has {key} = {before[key]!r}, the recipe {value!r}"
             )
