@@ -70,9 +70,7 @@ def go_on(
         screen.print(f"next: {job.name} ({job.minutes:.1f} minutes)")
     if not jobs:
         screen.print(f"nothing is left to run that fits {minutes:g} minutes")
-    elif dry_run:
-        return
-    elif at_once > 1:
+    elif at_once > 1 and not dry_run:
         run_side_by_side(jobs, output, at_once=at_once, device=device, pack=pack)
-    else:
+    elif not dry_run:
         run_jobs(jobs, output, device=device, pack=pack, report=screen.print)

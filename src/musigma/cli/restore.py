@@ -73,11 +73,11 @@ def restore_all(
     json: bool,
 ) -> None:
     """Restore every input; what fails is reported, the rest is done, the exit code tells."""
-    if options.engine == "ray":
-        ray, options = True, replace(options, engine="torch")
     from musigma.inference.batch import Failed
     from musigma.inference.journal import Journal
 
+    if options.engine == "ray":
+        ray, options = True, replace(options, engine="torch")
     journal = Journal(model, options)
     sources, failed = _find(inputs, options, recursive=recursive)
     skipped = []

@@ -5,9 +5,8 @@ objective brings along (the sigma branch, the teacher, a limit on the gradient).
 paired: the same image restored by two runs of the same seed.
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
@@ -16,18 +15,13 @@ import torch
 from musigma.evaluation.tables import SETS
 from musigma.functional.bootstrap import Interval, paired_bootstrap
 from musigma.paper.measurements import Book, Measurement
-from musigma.paper.tables import Cell, Row, Table, budget, patches
-from musigma.training.recipe import Recipe
+from musigma.paper.tables import Cell, Row, Table, budget, patches, said
 
 TITLE = "Objectives at equal budget"
 REFERENCE = "l1"
 ALL = "all images"
 METRICS = ("psnr_y", "psnr")
 _FREE = {"objective", "seed", "sigma", "sigma_width", "teacher", "clip"}
-_USUAL: dict[str, Any] = {
-    one.name: list(one.default) if isinstance(one.default, tuple) else one.default
-    for one in fields(Recipe)
-}
 _ASIDE = {"log_every", "validate_every", "save_every", "compile"}  # they do not change the result
 
 
@@ -91,14 +85,8 @@ def find_studies(book: Book) -> list[Study]:
 
 
 def budget_key(recipe: Mapping[str, Any]) -> str:
-    """Return what the runs of one study have in common, as a text to compare.
-
-    What is as it would be anyway is left out, so that recipes from before a key was there still
-    fit; but for the key that marks how patches are taken.
-    """
-    fixed = {key: value for key, value in recipe.items() if key not in _FREE | _ASIDE}
-    said = {k: v for k, v in fixed.items() if k == "swap_channels" or v != _USUAL.get(k, MISSING)}
-    return json.dumps(said, sort_keys=True)
+    """Return what the runs of one study have in common, as a text to compare."""
+    return said(recipe, without=_FREE | _ASIDE)
 
 
 def study_table(book: Book) -> Table:

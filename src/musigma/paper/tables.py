@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -13,6 +14,7 @@ from musigma.evaluation.tables import markdown
 from musigma.models import card
 from musigma.paper.measurements import RELEASED, Book, Measurement
 from musigma.paper.printed import PrintedRow, PrintedTable, fits, printed_table
+from musigma.training.recipe import default_values
 
 _NUMBER = ' class="number"'
 # The seeds of one recipe share a row, and so do its scales where they are columns.
@@ -175,8 +177,7 @@ def _measured_cells(
     runs: dict[tuple[str, str], list[Measurement]] = {}
     for one in measurements:
         if fits(one, {"rival": "", **row.where}):
-            rest = {key: value for key, value in one.recipe.items() if key not in _APART}
-            key = (_label(one, row), json.dumps(rest, sort_keys=True))
+            key = (_label(one, row), said(one.recipe, without=_APART))
             runs.setdefault(key, []).append(one)
     answers = []
     for (label, _), run in sorted(runs.items()):
@@ -208,6 +209,25 @@ def budget(recipe: Mapping[str, Any]) -> str:
     """
     steps, seconds = recipe.get("steps"), recipe.get("seconds")
     return f"{steps:,} steps" if steps else f"{seconds:.0f} s" if seconds else "budget unknown"
+
+
+def said(recipe: Mapping[str, Any], *, without: AbstractSet[str]) -> str:
+    """Return what a recipe asks for, as a text to compare.
+
+    What is as it would be anyway is left out, so that records from before a key was there are
+    compared with those that have it; but for the key that marks how `patches` are taken.
+
+    Example:
+        >>> said({"scale": 2, "seed": 1, "keep_mean": False}, without={"seed"})
+        '{"scale": 2}'
+    """
+    usual = json.loads(json.dumps(default_values())) | {"swap_channels": None}
+    kept = {
+        key: value
+        for key, value in recipe.items()
+        if key not in without and not (key in usual and value == usual[key])
+    }
+    return json.dumps(kept, sort_keys=True)
 
 
 def patches(recipe: Mapping[str, Any]) -> str:

@@ -187,6 +187,12 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     return Recipe(**{key: _convert(key, value, hints[key]) for key, value in values.items()})
 
 
+def default_values() -> dict[str, Any]:
+    """Return what a key is where a recipe does not name it; those it must name are left out."""
+    plain = {one.name: one.default for one in fields(Recipe) if one.default is not MISSING}
+    return plain | {"settings": {}}
+
+
 def shipped_recipes() -> dict[str, Path]:
     """Return the recipes that ship, by name."""
     folder = Path(__file__).parents[1] / "recipes"

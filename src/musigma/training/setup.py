@@ -4,7 +4,6 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from musigma.models import Network, WithSigma, create, entry, load, warm_start, 
 from musigma.training.checkpoint import checkpoints, load_newest
 from musigma.training.clock import Clock
 from musigma.training.journal import Journal
-from musigma.training.recipe import Recipe
+from musigma.training.recipe import Recipe, default_values
 from musigma.training.step import Step
 from musigma.types import ConfigError, DataError
 
@@ -167,7 +166,7 @@ def shrunk(image: Tensor, factor: float, device: torch.device) -> Tensor:
 
 def _check_same_run(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
     # A run from before a key was there went on as the key does by default.
-    before = {one.name: one.default for one in fields(Recipe)} | theirs
+    before = default_values() | theirs
     for key, value in ours.items():
         if key not in CHANGEABLE and before[key] != value:
             raise ConfigError(
