@@ -2,6 +2,7 @@
 
 import tarfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from musigma.training.campaign import (
     run_side_by_side,
 )
 from musigma.training.loop import train
-from musigma.types import ConfigError, DataError
+from musigma.types import ConfigError, MusigmaError
 
 OBJECTIVES = ["l1", "expected_l1 + 0.01 * sigma_l1"]
 
@@ -139,11 +140,22 @@ def test_side_by_side_gives_what_one_after_another_gives(tmp_path):
         assert len(archive.getnames()) == 12
 
 
-def test_a_process_that_fails_is_heard_of(tmp_path):
-    job = next_jobs(load_campaign(written(tmp_path)), tmp_path / "results", minutes=2)[0]
-    lost = replace(job, recipe=replace(job.recipe, data=(str(tmp_path / "nowhere"),)))
-    with pytest.raises(DataError, match="nowhere"):
-        run_side_by_side([lost], tmp_path / "out", at_once=2, device="cpu")
+@pytest.mark.parametrize(
+    "run",
+    [partial(run_jobs, num_workers=1, report=print), partial(run_side_by_side, at_once=2)],
+    ids=["one after another", "side by side"],
+)
+def test_a_run_that_fails_is_heard_of_and_leaves_the_others(tmp_path, capfd, run):
+    jobs = next_jobs(load_campaign(written(tmp_path)), tmp_path / "results", minutes=8)
+    lost = replace(jobs[0], recipe=replace(jobs[0].recipe, data=(str(tmp_path / "nowhere"),)))
+    out, runs = tmp_path / "out", [lost, jobs[1], jobs[2]]
+    with pytest.raises(MusigmaError, match=f"1 failed: {lost.name};"):
+        run(runs, out, device="cpu")
+    said = capfd.readouterr().out
+    assert f"{lost.name} failed:" in said
+    assert "nowhere" in said
+    made = {path.stem for path in (out / "training").iterdir()}
+    assert made == {jobs[1].name, jobs[2].name}
 
 
 def test_results_are_packed_in_small_pieces(tmp_path, monkeypatch):

@@ -5,7 +5,7 @@ and exports with any image size; it uses no convolution, so that it adds nothing
 """
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 REACH = 2
 """Input pixels on either side of the nearest one that the kernel can see."""
@@ -72,10 +72,13 @@ def _enlarge_axis(image: Tensor, dim: int, scale: int) -> Tensor:
 
 
 def _pad_symmetric(image: Tensor, dim: int) -> Tensor:
-    # The edge repeated, then its neighbour, in operations that export; one pixel is its own.
-    edge = nn.functional.pad(image, (0, 0, 1, 1) if dim == 2 else (1, 1, 0, 0), mode="replicate")
-    first, last = edge.narrow(dim, 2, 1), edge.narrow(dim, image.shape[dim] - 1, 1)
-    return torch.cat((first, edge, last), dim)
+    # Two pixels on either side, in operations that export and compile: PyTorch 2.11 cannot compile
+    # parts of a replicating pad. A slice takes what there is: one pixel is its own neighbour.
+    before = (slice(None),) * dim
+    head, tail = image[(*before, slice(2))], image[(*before, slice(-2, None))]
+    first, last = head[(*before, slice(1))], tail[(*before, slice(-1, None))]
+    second, last_but_one = head[(*before, slice(-1, None))], tail[(*before, slice(1))]
+    return torch.cat((second, first, image, last, last_but_one), dim)
 
 
 def _cubic(distance: float) -> float:

@@ -4,8 +4,10 @@ import re
 import tarfile
 import time
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import groupby, product
@@ -34,7 +36,7 @@ from musigma.training.setup import (
     set_up,
 )
 from musigma.training.step import Step
-from musigma.types import ConfigError, nearest
+from musigma.types import ConfigError, MusigmaError, nearest
 
 PIECE = 15 * 2**20
 """Largest size of a packed file: what comes back from a borrowed machine is limited."""
@@ -153,7 +155,8 @@ def run_jobs(
     """Train, and measure each result while the next is being trained.
 
     Runs that differ in their seed alone share one compiled step, and all runs on the same data one
-    bank. A run that was cut goes on from its checkpoint.
+    bank. A run that was cut goes on from its checkpoint. A run that fails is reported, and named in
+    the error raised at the end; the others are made all the same.
 
     Args:
         jobs: What to run.
@@ -165,24 +168,40 @@ def run_jobs(
     """
     where = pick_device(device)
     banks: dict[tuple[Any, ...], Bank] = {}
-    waiting: list[Future[str]] = []
+    waiting: list[tuple[Job, Future[str]]] = []
+    failed: list[str] = []
     with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn")) as pool:
         for twins in _groups(jobs):
             step: Step | None = None
             for job in twins:
                 started = time.monotonic()
-                step = train_job(job, folder, step, banks, where)
-                report(f"{job.name}: {time.monotonic() - started:.0f} s")
-                waiting.append(pool.submit(measure_job, job, folder, device))
-                for result in [one for one in waiting if one.done()]:
-                    report(result.result())
-                    waiting.remove(result)
+                with _noted(job, failed, report):
+                    step = train_job(job, folder, step, banks, where)
+                    report(f"{job.name}: {time.monotonic() - started:.0f} s")
+                    waiting.append((job, pool.submit(measure_job, job, folder, device)))
+                for one in [one for one in waiting if one[1].done()]:
+                    with _noted(one[0], failed, report):
+                        report(one[1].result())
+                    waiting.remove(one)
                 if pack:
                     pack_results(folder, pack)
-        for result in waiting:
-            report(result.result())
+        for job, result in waiting:
+            with _noted(job, failed, report):
+                report(result.result())
     if pack:
         pack_results(folder, pack)
+    if failed:
+        raise MusigmaError(f"{len(failed)} failed: {', '.join(failed)}; what is above says why")
+
+
+@contextmanager
+def _noted(job: Job, failed: list[str], report: Report) -> Iterator[None]:
+    """Report what goes wrong with a run and go on: the hour of the machine is worth the others."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001  whatever it is, the other runs are not to blame
+        report(f"{job.name} failed:\n{traceback.format_exc()}")
+        failed.append(job.name)
 
 
 def run_side_by_side(
