@@ -11,7 +11,7 @@ from musigma.models import create, load, save
 
 def test_a_calibration_is_stored_and_used(musigma, weights, photos, tmp_path):
     output = tmp_path / "calibrated.safetensors"
-    words = ("--data", photos, "--coverage", 0.8, "-o", output, "--json")
+    words = ("--data", photos, "--coverage", 0.8, "-o", output, "--method", "average", "--json")
     result = musigma("calibrate", weights, *words)
     assert (result.code, result.err) == (0, "")
     model = load(output)
@@ -45,8 +45,12 @@ def test_the_promise_for_people(musigma, weights, photos, tmp_path):
         (["--coverage", "1.5"], "coverage"),
         (["--scale", "3"], "enlarges by 2, not by 3"),
         (["--noise-std", "25"], "edsr-baseline enlarges; --noise-std goes with denoisers"),
-        (["-o", "w.pth"], "w.pth was not written: the name must end in .safetensors"),
-        (["-o", "photos/a.png/w.safetensors"], "File exists"),
+        ([], "or fit an average, which promises nothing"),
+        (
+            ["--method", "average", "-o", "w.pth"],
+            "w.pth was not written: the name must end in .safetensors",
+        ),
+        (["--method", "average", "-o", "photos/a.png/w.safetensors"], "File exists"),
     ],
 )
 def test_what_goes_wrong_gives_one_line(musigma, weights, photos, monkeypatch, words, line):

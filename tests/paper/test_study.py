@@ -44,6 +44,20 @@ def test_runs_on_patches_of_one_grid_are_a_study_of_their_own(tmp_path):
     assert titles == [now, f"{now}, one grid"]
 
 
+def test_a_seed_that_was_run_again_counts_by_the_mean_of_its_runs(tmp_path):
+    study = study_of(
+        tmp_path,
+        a0=run("l1", 0, {"Set5": [36.0, 38.0]}),
+        a0_again=run("l1", 0, {"Set5": [36.2, 38.4]}),
+        a1=run("l1", 1, {"Set5": [36.0, 38.0]}),
+        b0=run("l2", 0, {"Set5": [37.1, 39.2]}),
+    )
+    l1, l2 = study.outcomes["l1"]["Set5"], study.outcomes["l2"]["Set5"]
+    assert l1.seeds == pytest.approx((37.15, 37.0))
+    assert l1.sources == ("a0.json", "a0_again.json", "a1.json")
+    assert l2.gain == pytest.approx((1.0, 1.0, 1.0))
+
+
 def test_only_shared_images_and_seeds_are_compared(tmp_path):
     study = study_of(
         tmp_path,

@@ -1,5 +1,8 @@
 """Records find the cells that ask for them, and no others."""
 
+from itertools import product
+from pathlib import Path
+
 import pytest
 
 from helpers.records import evaluation, run, save_all
@@ -46,6 +49,14 @@ def test_seeds_are_averaged_with_their_spread(tmp_path):
     # Mean 33.2; deviations -0.2, 0, 0.2 give sqrt(0.08 / 2) = 0.2.
     assert measured(table, "l1") == [("ours, 100 steps", ["", "33.20 ± 0.20 / 0.9000"])]
     assert table.sources == ("seed0.json", "seed1.json", "seed2.json")
+
+
+@pytest.mark.parametrize("name", ["lightweight", "uncertainty"])
+def test_the_shipped_weights_stand_beside_the_paper(name):
+    # A new objective for them would otherwise drop them from the tables without a word.
+    sources = paper_table(name, open_book(Path("benchmarks/results"))).sources
+    for scale, data in product((2, 3, 4), ("Set5", "Set14", "B100", "Urban100")):
+        assert f"evaluation/edsr-baseline-{data}-x{scale}.json" in sources
 
 
 def test_training_run_fills_cells_too(tmp_path):

@@ -26,8 +26,8 @@ def calibrate(
     noise_std: Annotated[float | None, typer.Option(help="Noise level, for denoisers.")] = None,
     coverage: Annotated[float, typer.Option(help="Share that intervals should hold.")] = 0.9,
     method: Annotated[
-        str, typer.Option(help="average, scale, isotonic, conformal or risk_control.")
-    ] = "average",
+        str, typer.Option(help="expected, average, scale, isotonic, conformal or risk_control.")
+    ] = "expected",
     confidence: Annotated[
         float, typer.Option(help="Of the promise that conformal and risk_control make.")
     ] = 0.9,

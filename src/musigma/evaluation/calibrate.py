@@ -11,6 +11,7 @@ from musigma.inference.calibration import (
     HeldOut,
     fit_average,
     fit_conformal,
+    fit_expected,
     fit_isotonic,
     fit_risk_control,
     fit_scale,
@@ -19,7 +20,7 @@ from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
 from musigma.models import Model, entry
 from musigma.types import ConfigError, nearest
 
-Method = Literal["average", "scale", "isotonic", "conformal", "risk_control"]
+Method = Literal["expected", "average", "scale", "isotonic", "conformal", "risk_control"]
 
 
 def calibrate(
@@ -39,9 +40,10 @@ def calibrate(
         model: With a sigma branch.
         dataset: Images that the model was not trained on and will not be measured on.
         protocol: How inputs are made.
-        method: ``average``, ``scale``, ``isotonic``, ``conformal`` or ``risk_control``.
+        method: ``expected``, ``average``, ``scale``, ``isotonic``, ``conformal`` or
+            ``risk_control``.
         coverage: Share of the values that intervals should hold.
-        confidence: Of the two methods that promise something.
+        confidence: Of the promise of ``conformal`` and ``risk_control``.
         memory: Bytes that a tile may need.
         progress: Called before each image with number, count and name.
     """
@@ -63,5 +65,10 @@ def calibrate(
         return fit_conformal(held_out, coverage=coverage, confidence=confidence)
     if method == "risk_control":
         return fit_risk_control(held_out, coverage=coverage, confidence=confidence)
-    fits = {"average": fit_average, "scale": fit_scale, "isotonic": fit_isotonic}
+    fits = {
+        "expected": fit_expected,
+        "average": fit_average,
+        "scale": fit_scale,
+        "isotonic": fit_isotonic,
+    }
     return fits[method](held_out, coverage=coverage)

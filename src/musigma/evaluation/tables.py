@@ -31,7 +31,8 @@ def markdown(headings: Sequence[str], rows: Rows, *, num_text: int = 1) -> str:
 
 def fidelity_table(records: Iterable[Record]) -> str:
     """PSNR and SSIM on Y of each model on each set."""
-    return _by_set(records, lambda r: f"{r['psnr_y']:.2f} / {r['ssim_y']:.4f}", needs="psnr_y")
+    own = [record for record in records if not _recipe(record).get("keep_mean")]
+    return _by_set(own, lambda r: f"{r['psnr_y']:.2f} / {r['ssim_y']:.4f}", needs="psnr_y")
 
 
 def uncertainty_table(records: Iterable[Record]) -> str:
@@ -76,11 +77,11 @@ def speed_table(records: Iterable[Record]) -> str:
 
 
 def runs_table(records: Iterable[Record]) -> str:
-    """Validation PSNR of every training run, the best first within a scale."""
+    """Validation PSNR of every run that trained a mean, the best first within a scale."""
     found = []
     for record in records:
-        if record.kind == "training" and not _is_study(record.model["recipe"]):
-            recipe, result = record.model["recipe"], record.result
+        recipe, result = _recipe(record), record.result
+        if record.kind == "training" and not _is_study(recipe) and not recipe.get("keep_mean"):
             found_psnr = result["validation"]
             scale, score = record.model["scale"], found_psnr.get("psnr_y", found_psnr.get("psnr"))
             cells = [recipe["objective"], recipe["optimiser"], str(recipe["batch"])]
@@ -119,8 +120,7 @@ def _by_set(
     for record in records:
         if "rival" in record.model:
             continue  # it has a table of its own: the leaderboard
-        recipe = record.model.get("training", {}).get("recipe", {})
-        if record.data["name"] not in SETS or _is_study(recipe):
+        if record.data["name"] not in SETS or _is_study(_recipe(record)):
             continue
         if record.kind == "evaluation" and needs in record.result:
             key = (record.model["scale"], _label(record.model))
@@ -129,6 +129,12 @@ def _by_set(
         [name, *(found.get(one, "") for one in SETS)] for (_, name), found in sorted(cells.items())
     ]
     return markdown(["model", *SETS], rows)
+
+
+def _recipe(record: Record) -> dict[str, Any]:
+    """Return what was trained, of a run or of weights of ours; nothing of others' weights."""
+    found: dict[str, Any] = record.model.get("training") or record.model
+    return found.get("recipe") or {}
 
 
 def _is_study(recipe: dict[str, Any]) -> bool:
@@ -144,6 +150,8 @@ def _label(model: dict[str, Any]) -> str:
     training = model.get("training")
     if not training:
         return f"{label} (released weights)"
-    start = training["recipe"].get("start_from")
-    goes_on = f" from {Path(start).stem}" if start else ""
-    return f"{label}, {training['recipe']['objective']}, {training['seconds']:.0f} s{goes_on}"
+    recipe, seconds = training["recipe"], f"{training['seconds']:.0f} s"
+    start = Path(recipe.get("start_from") or "").stem
+    if recipe.get("keep_mean"):
+        return f"{label}, mean of {start}, {recipe['objective']}, {seconds}"
+    return f"{label}, {recipe['objective']}, {seconds}{f' from {start}' if start else ''}"

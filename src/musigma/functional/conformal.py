@@ -24,6 +24,19 @@ def conformal_rank(num_scores: int, confidence: float) -> int:
     return math.ceil((num_scores + 1) * confidence - _ROUNDING)
 
 
+def conformal_mean(num_samples: int, mean: float) -> float:
+    """Return the mean that n samples in [0, 1] must have for a new one to be expected at `mean`.
+
+    ``(n + 1) mean / n``: the new sample is counted as 0. Where that exceeds 1, n is below
+    `conformal_min_scores`.
+
+    Example:
+        >>> round(conformal_mean(9, 0.9), 6), round(conformal_mean(100, 0.9), 6)
+        (1.0, 0.909)
+    """
+    return (num_samples + 1) * mean / num_samples - _ROUNDING
+
+
 def conformal_min_scores(confidence: float) -> int:
     """Return the smallest n for which ``conformal_rank(n, confidence) <= n``.
 

@@ -6,6 +6,7 @@ Run the network over held-out pairs once, collect them in `HeldOut`, and fit:
 `fit_scale`        sigma times one factor; intervals of a normal distribution; no promise
 `fit_isotonic`     a monotone map of sigma; intervals of a normal distribution; no promise
 `fit_average`      intervals that cover the asked share of the held-out values; no promise
+`fit_expected`     in expectation, at least `coverage` of a new image is covered
 `fit_conformal`    with probability `confidence`, at least `coverage` of a new image is covered
 `fit_risk_control` with probability `confidence`, images are covered to `coverage` on average
 ================== =================================================================================
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.functional.conformal import (
+    conformal_mean,
     conformal_min_scores,
     conformal_rank,
     hoeffding_bentkus,
@@ -36,7 +38,7 @@ from musigma.metrics.blocks import blocks, images
 from musigma.metrics.histogram import LogHistogram
 from musigma.types import ConfigError, DataError, nearest
 
-Kind = Literal["scale", "isotonic", "average", "conformal", "risk_control"]
+Kind = Literal["scale", "isotonic", "average", "expected", "conformal", "risk_control"]
 
 _MAX_FACTOR = 2.0**10  # |e| <= 1 and sigma >= SIGMA_FLOOR: no ratio of an image in [0, 1] is larger
 _NUM_FACTORS = 2**12  # steps of 0.27 % from 2^-6 to 2^10
@@ -57,7 +59,7 @@ class Calibration:
         values: The std at each knot, positive and not decreasing.
         factor: Half-width of the interval in units of the std.
         coverage: The share of values the intervals aim at.
-        confidence: The probability of the promise, or ``None`` where there is none.
+        confidence: The probability of the promise, or ``None`` where it has none.
         num_images: Held-out images of the fit.
 
     Example:
@@ -110,7 +112,9 @@ class Calibration:
     def promise(self) -> str:
         """What the intervals promise, in one sentence."""
         share = f"{self.coverage} of the values"
-        if self.kind == "conformal":
+        if self.kind == "expected":
+            claim = f"in expectation intervals cover at least {share} of an image"
+        elif self.kind == "conformal":
             claim = (
                 f"with probability {self.confidence} intervals cover at least {share} of an image"
             )
@@ -148,8 +152,8 @@ class HeldOut:
 
     Args:
         base: A calibration whose sigma map is applied first, such as an isotonic one. It must come
-            from other images than these, or the promises of `fit_conformal` and `fit_risk_control`
-            are void. (A scale is harmless: any factor absorbs it.)
+            from other images than these, or the promises of the fits are void. (A scale is
+            harmless: any factor absorbs it.)
     """
 
     def __init__(self, base: Calibration | None = None) -> None:
@@ -234,6 +238,25 @@ def fit_average(held_out: HeldOut, *, coverage: float) -> Calibration:
     return _calibration(held_out, "average", coverage, first=first)
 
 
+def fit_expected(held_out: HeldOut, *, coverage: float) -> Calibration:
+    """Fit by conformal risk control (Angelopoulos et al., ICLR 2024), with images as the samples.
+
+    The fit is the smallest factor whose mean uncovered share over the n held-out images, counted as
+    if one more had been missed altogether, is at most ``1 - coverage``. For a new image,
+    exchangeable with the held-out ones, ``E[share of its values covered] >= coverage``, over the
+    held-out images and the new one together. That asks ``coverage / n`` more of the held-out images
+    than `fit_average` does; the bound of `fit_risk_control` asks several times as much.
+
+    Raises:
+        DataError: Fewer than ``coverage / (1 - coverage)`` images; it says how many are needed.
+    """
+    needed = conformal_min_scores(check_share("coverage", coverage))
+    _require_images(held_out, needed, f"an expected coverage of {coverage}")
+    asked = conformal_mean(held_out.num_images, coverage)
+    first = int((held_out.coverages().mean(axis=0) < asked).sum())
+    return _calibration(held_out, "expected", coverage, first=first)
+
+
 def fit_conformal(held_out: HeldOut, *, coverage: float, confidence: float) -> Calibration:
     """Fit split-conformal intervals over images.
 
@@ -310,5 +333,5 @@ def _require_images(held_out: HeldOut, needed: int, what: str) -> None:
     if held_out.num_images < needed:
         raise DataError(
             f"{what} needs at least {needed} held-out images, got {held_out.num_images}: "
-            "add images, or ask for less confidence or coverage"
+            "add images, ask for less confidence or coverage, or fit an average, which promises nothing"
         )

@@ -2,7 +2,8 @@
 
 Runs are of one study when their recipes differ in the objective and the seed alone, and in what an
 objective brings along (the sigma branch, the teacher, a limit on the gradient). Every difference is
-paired: the same image restored by two runs of the same seed.
+paired: the same image restored by two runs of the same seed. A seed that was run again, which on a
+GPU gives slightly other weights, counts by the mean of its runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,22 +67,25 @@ class Study:
 
 
 def find_studies(book: Book) -> list[Study]:
-    """Return every study the records hold; a budget in seconds is no equal budget."""
-    found: dict[str, dict[tuple[object, ...], Measurement]] = {}
+    """Return every study the records hold, the widest first; seconds are no equal budget."""
+    found: dict[str, dict[tuple[object, ...], list[Measurement]]] = {}
     for one in book.measurements:
         if one.recipe.get("steps") and any(metric in one.result for metric in METRICS):
             known = found.setdefault(budget_key(one.recipe), {})
-            run = (one.objective, one.seed, set_name(one))
-            # A run measured twice counts once, with its images where one of the two tells them.
-            if one.images or run not in known:
-                known[run] = one
-    groups = [list(runs.values()) for runs in found.values()]
+            same = known.setdefault((one.objective, one.seed, set_name(one)), [])
+            # A training record tells of its validation without images, as a record of its own does
+            # with them.
+            if one.images:
+                same[:] = [*(other for other in same if other.images), one]
+            elif not same:
+                same.append(one)
+    groups = [[one for same in runs.values() for one in same] for runs in found.values()]
     studies = [
         Study(run_title(runs[0]), _outcomes(runs))
         for runs in groups
         if {REFERENCE} < {one.objective for one in runs}
     ]
-    return sorted(studies, key=lambda study: study.title)
+    return sorted(studies, key=lambda study: (-len(study.outcomes), study.title))
 
 
 def budget_key(recipe: Mapping[str, Any]) -> str:
@@ -133,7 +137,10 @@ def _by_set(runs: Sequence[Measurement], reference: Sequence[Measurement]) -> di
     outcomes = {}
     for name in dict.fromkeys(map(set_name, runs)):
         here = [one for one in runs if set_name(one) == name]
-        means, sources = tuple(map(_mean, here)), tuple(one.source for one in here)
+        by_seed: dict[int | None, list[float]] = {}
+        for one in here:
+            by_seed.setdefault(one.seed, []).append(_mean(one))
+        means, sources = tuple(map(fmean, by_seed.values())), tuple(one.source for one in here)
         outcomes[name] = Outcome(means, _gain(runs, reference, {name}), sources)
     scores = _scores(runs, set(outcomes))
     if len(outcomes) > 1 and scores:
@@ -154,15 +161,20 @@ def _mean(one: Measurement) -> float:
 
 def _scores(runs: Sequence[Measurement], sets: set[str]) -> dict[int | None, dict[str, float]]:
     """Return the PSNR of every image of some sets, by seed."""
-    scores: dict[int | None, dict[str, float]] = {}
+    scores: dict[int | None, dict[str, list[float]]] = {}
     for one in runs:
         if set_name(one) in sets:
             images: Mapping[str, float] = next(
                 (one.images[metric] for metric in METRICS if metric in one.images), {}
             )
-            named = {f"{set_name(one)}/{image}": value for image, value in images.items()}
-            scores.setdefault(one.seed, {}).update(named)
-    return {seed: values for seed, values in scores.items() if values}
+            known = scores.setdefault(one.seed, {})
+            for image, value in images.items():
+                known.setdefault(f"{set_name(one)}/{image}", []).append(value)
+    return {
+        seed: {image: fmean(values) for image, values in known.items()}
+        for seed, known in scores.items()
+        if known
+    }
 
 
 def _gain(

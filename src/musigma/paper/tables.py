@@ -197,7 +197,8 @@ def _label(one: Measurement, row: PrintedRow) -> str:
         return f"released weights{network}"
     if not one.recipe:
         return f"ours{network}"
-    return f"ours{network}, {budget(one.recipe)}{patches(one.recipe)}"
+    settings = "".join(f", {key} {value}" for key, value in one.recipe.get("settings", {}).items())
+    return f"ours{network}, {budget(one.recipe)}{patches(one.recipe)}{settings}"
 
 
 def budget(recipe: Mapping[str, Any]) -> str:
@@ -245,16 +246,18 @@ def patches(recipe: Mapping[str, Any]) -> str:
 
 def _cell(found: Sequence[Measurement], printed: PrintedTable) -> Cell:
     """Average over the seeds; the spread of the first number stands beside it."""
-    by_seed = {one.seed: one for one in found if printed.metrics[0] in one.result}
-    if not by_seed:
-        return Cell()
+    found = [one for one in found if printed.metrics[0] in one.result]
     texts: list[str] = []
     for metric, decimals in zip(printed.metrics, printed.decimals, strict=True):
-        values = [one.result[metric] for one in by_seed.values() if metric in one.result]
+        by_seed: dict[int | None, list[float]] = {}
+        for one in found:
+            if metric in one.result:
+                by_seed.setdefault(one.seed, []).append(one.result[metric])
+        values = [fmean(runs) for runs in by_seed.values()]
         if values:
             spread = f" ± {stdev(values):.{decimals}f}" if len(values) > 1 and not texts else ""
             texts.append(f"{fmean(values):.{decimals}f}{spread}")
-    return Cell(" / ".join(texts), tuple(one.source for one in by_seed.values()))
+    return Cell(" / ".join(texts), tuple(one.source for one in found))
 
 
 def _num_answered(row: PrintedRow, measured: Sequence[Row]) -> int:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 COMPARABLE = ("l1", "expected_l1")
 """What an objective must begin with for its loss to be an absolute error."""
 
+LINEAR = 0.05
+"""Decibels up to which gains are drawn to scale: most are small, and a few losses are not."""
+
 Runs = dict[str, list[tuple[str, Record]]]
 
 
@@ -63,12 +66,16 @@ def draw_study(book: Book) -> Drawing:
         raise DataError(
             f"no study among the records: it takes runs with equal steps of {REFERENCE} and another"
         )
-    num_rows = sum(len(study.outcomes) for study in studies)
-    figure = new_figure(0.9 * len(studies) + 0.4 * num_rows)
-    grid: Any = figure.subplots(len(studies), 1, squeeze=False)
+    heights = [len(study.outcomes) - 1 for study in studies]
+    figure = new_figure(1.0 + 0.45 * len(studies) + 0.42 * sum(heights))
+    grid: Any = figure.subplots(len(studies), 1, squeeze=False, sharex=True, height_ratios=heights)
     for axes, study in zip(grid[:, 0], studies, strict=True):
         _draw_gains(axes, study.outcomes, study.sets)
         axes.set_title(study.title, loc="left")
+    grid[0, 0].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    grid[-1, 0].set_xscale("symlog", linthresh=LINEAR)
+    ticks = _ticks_within(*grid[-1, 0].get_xlim())
+    grid[-1, 0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
     grid[-1, 0].set_xlabel(f"PSNR gained over {REFERENCE} (dB)")
     sources = [
         o.sources for study in studies for by in study.outcomes.values() for o in by.values()
@@ -76,7 +83,8 @@ def draw_study(book: Book) -> Drawing:
     caption = (
         f"What an objective gains over {REFERENCE} at the same data, updates and seeds. Dots: the "
         "mean over images and seeds; bars: the 95 % interval from 10,000 paired resamples of both. "
-        "Where a bar crosses the line, the sign is open."
+        "Where a bar crosses the line, the sign is open. The axis is linear up to "
+        f"{LINEAR} dB on either side and logarithmic beyond."
     )
     return Drawing(figure, caption, tuple(dict.fromkeys(chain.from_iterable(sources))))
 
@@ -144,7 +152,16 @@ def _draw_gains(axes: "Axes", outcomes: Mapping[str, Any], sets: tuple[str, ...]
     axes.set(yticks=range(len(others)), yticklabels=others, ylim=(len(others) - 0.5, -0.5))
     axes.tick_params("y", length=0, labelcolor=INK)
     axes.grid(visible=False, axis="y")
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _ticks_within(left: float, right: float) -> list[float]:
+    """Return round numbers for an axis that is linear in its middle and logarithmic beyond."""
+    sizes = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+    return [
+        tick
+        for tick in (*(-size for size in reversed(sizes)), 0.0, *sizes)
+        if left <= tick <= right
+    ]
 
 
 def _gain(by_set: Mapping[str, Any], name: str) -> Any:
