@@ -52,6 +52,8 @@ def test_convergence_prefers_runs_of_equal_budget(tmp_path):
         tmp_path,
         a=run("l1", 0, {}),
         b=run("expected_l1", 0, {}),
+        shorter=run("l1", 0, {}, steps=50),
+        shorter_still=run("l1 + 0.01 * sigma_l1", 0, {}, steps=50),
         long=run("l1", 0, {}, steps=None, seconds=99.0),
         nll=run("laplace_nll", 0, {}),
     )
@@ -75,6 +77,8 @@ def test_trade_off_holds_printed_and_measured_numbers(monkeypatch):
     }
     assert {37.53, 38.34} <= heights  # VDSR and NLSA, as printed
     assert 38.00 in heights  # IMDN's released weights
+    recipes = [open_book().records[source].model.get("training", {}) for source in drawing.sources]
+    assert not any(one.get("recipe", {}).get("steps") for one in recipes)  # none of the study
 
 
 @pytest.mark.parametrize("name", ["comparison", "sigma-error", "landscape"])

@@ -90,8 +90,8 @@ def draw_study(book: Book) -> Drawing:
 
 
 def _runs_to_compare(book: Book) -> tuple[Runs, bool]:
-    """Return runs by objective: of the widest study, or else the longest run of each objective."""
-    groups: dict[str, Runs] = {}
+    """Return runs by objective: of the longest study, or else the longest run of each objective."""
+    groups: dict[tuple[int, str], Runs] = {}
     networks: dict[str, Runs] = {}
     for source, record in book.records.items():
         recipe = record.model.get("recipe") or {}
@@ -100,13 +100,14 @@ def _runs_to_compare(book: Book) -> tuple[Runs, bool]:
             run, network = (source, record), f"{recipe['network']} x{recipe['scale']}"
             networks.setdefault(network, {}).setdefault(objective, []).append(run)
             if recipe.get("steps"):
-                group = groups.setdefault(budget_key(recipe), {})
+                group = groups.setdefault((recipe["steps"], budget_key(recipe)), {})
                 group.setdefault(objective, []).append(run)
     if not networks:
         raise DataError("no training record among the records has a loss curve")
-    widest = max(groups.values(), key=len, default={})
-    if len(widest) > 1:
-        return dict(sorted(widest.items(), key=_reference_first)), True
+    studies = [(steps, len(runs), runs) for (steps, _), runs in groups.items() if len(runs) > 1]
+    if studies:
+        _, _, matched = max(studies, key=lambda study: study[:2])
+        return dict(sorted(matched.items(), key=_reference_first)), True
     longest = {
         objective: [max(some, key=lambda run: run[1].result["loss_curve"][-1][0])]
         for objective, some in max(networks.values(), key=len).items()
