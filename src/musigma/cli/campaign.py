@@ -1,5 +1,6 @@
 """``musigma campaign``: which runs are done, and the next ones."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -73,4 +74,6 @@ def go_on(
     elif at_once > 1 and not dry_run:
         run_side_by_side(jobs, output, at_once=at_once, device=device, pack=pack)
     elif not dry_run:
-        run_jobs(jobs, output, device=device, pack=pack, report=screen.print)
+        # What went wrong with a run may hold brackets, which are no markup.
+        say = partial(screen.print, markup=False)
+        run_jobs(jobs, output, device=device, pack=pack, report=say)
