@@ -45,7 +45,7 @@ def test_the_promise_for_people(musigma, weights, photos, tmp_path):
         (["--coverage", "1.5"], "coverage"),
         (["--scale", "3"], "enlarges by 2, not by 3"),
         (["--noise-std", "25"], "edsr-baseline enlarges; --noise-std goes with denoisers"),
-        ([], "or fit an average, which promises nothing"),
+        ([], "or take the method average, which promises nothing"),
         (
             ["--method", "average", "-o", "w.pth"],
             "w.pth was not written: the name must end in .safetensors",

@@ -333,6 +333,6 @@ def _require_images(held_out: HeldOut, needed: int, what: str) -> None:
     if held_out.num_images < needed:
         raise DataError(
             f"{what} needs at least {needed} held-out images, got {held_out.num_images}: "
-            "add images, ask for less confidence or coverage, or fit an average, which promises "
-            "nothing"
+            "add images, ask for less confidence or coverage, or take the method average, which "
+            "promises nothing"
         )

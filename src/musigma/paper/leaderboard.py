@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from musigma.evaluation.tables import SETS
 from musigma.paper.measurements import Book, Measurement
 from musigma.paper.study import budget_key, run_title, set_name
-from musigma.paper.tables import Cell, Row, Table
+from musigma.paper.tables import Cell, Row, Table, seed_means
 
 TITLE = "Error bars: the sigma branch and its rivals"
 
@@ -112,15 +112,14 @@ def _method(one: Measurement) -> str:
 def _rows(entries: Sequence[Entry]) -> Iterator[tuple[tuple[str, str], tuple[Cell, ...]]]:
     """Yield a row for each method, objective and cost, an empty one for a method without any."""
     for method in METHODS:
-        runs: dict[tuple[str, int], dict[int | None, Measurement]] = {}
+        runs: dict[tuple[str, int], list[Measurement]] = {}
         for one in entries:
             if one.method == method:
                 found = one.measurement
                 objective = found.recipe.get("objective", found.objective)
-                # By seed, because a run measured twice counts once.
-                runs.setdefault((objective, one.num_passes), {})[found.seed] = found
-        for (objective, num_passes), by_seed in sorted(runs.items()):
-            cells = [_cell(list(by_seed.values()), *column) for column in COLUMNS.values()]
+                runs.setdefault((objective, one.num_passes), []).append(found)
+        for (objective, num_passes), some in sorted(runs.items(), key=lambda item: item[0]):
+            cells = [_cell(some, *column) for column in COLUMNS.values()]
             yield (method, objective), (*cells, Cell(str(num_passes)))
         if not runs:
             yield (method, ""), (Cell(),) * (len(COLUMNS) + 1)
@@ -128,17 +127,12 @@ def _rows(entries: Sequence[Entry]) -> Iterator[tuple[tuple[str, str], tuple[Cel
 
 def _cell(found: Sequence[Measurement], metrics: Sequence[str], decimals: int) -> Cell:
     """Average over the seeds, and say how far they are apart."""
-    by_source = {
-        one.source: one.result[metric]
-        for one in found
-        for metric in metrics
-        if metric in one.result
-    }
-    values = list(by_source.values())
+    told = [(one, one.result[m]) for one in found for m in metrics if m in one.result]
+    values = seed_means((one.seed, value) for one, value in told)
     if not values:
         return Cell()
     spread = f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else ""
-    return Cell(f"{fmean(values):.{decimals}f}{spread}", tuple(by_source))
+    return Cell(f"{fmean(values):.{decimals}f}{spread}", tuple(one.source for one, _ in told))
 
 
 def _order(key: tuple[str, str, str]) -> tuple[str, str, int, str]:

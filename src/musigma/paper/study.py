@@ -16,7 +16,7 @@ import torch
 from musigma.evaluation.tables import SETS
 from musigma.functional.bootstrap import Interval, paired_bootstrap
 from musigma.paper.measurements import Book, Measurement
-from musigma.paper.tables import Cell, Row, Table, budget, patches, said
+from musigma.paper.tables import Cell, Row, Table, budget, patches, said, seed_means
 
 TITLE = "Objectives at equal budget"
 REFERENCE = "l1"
@@ -137,10 +137,8 @@ def _by_set(runs: Sequence[Measurement], reference: Sequence[Measurement]) -> di
     outcomes = {}
     for name in dict.fromkeys(map(set_name, runs)):
         here = [one for one in runs if set_name(one) == name]
-        by_seed: dict[int | None, list[float]] = {}
-        for one in here:
-            by_seed.setdefault(one.seed, []).append(_mean(one))
-        means, sources = tuple(map(fmean, by_seed.values())), tuple(one.source for one in here)
+        means = seed_means((one.seed, _mean(one)) for one in here)
+        sources = tuple(one.source for one in here)
         outcomes[name] = Outcome(means, _gain(runs, reference, {name}), sources)
     scores = _scores(runs, set(outcomes))
     if len(outcomes) > 1 and scores:

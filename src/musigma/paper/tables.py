@@ -249,15 +249,24 @@ def _cell(found: Sequence[Measurement], printed: PrintedTable) -> Cell:
     found = [one for one in found if printed.metrics[0] in one.result]
     texts: list[str] = []
     for metric, decimals in zip(printed.metrics, printed.decimals, strict=True):
-        by_seed: dict[int | None, list[float]] = {}
-        for one in found:
-            if metric in one.result:
-                by_seed.setdefault(one.seed, []).append(one.result[metric])
-        values = [fmean(runs) for runs in by_seed.values()]
+        values = seed_means((one.seed, one.result[metric]) for one in found if metric in one.result)
         if values:
             spread = f" ± {stdev(values):.{decimals}f}" if len(values) > 1 and not texts else ""
             texts.append(f"{fmean(values):.{decimals}f}{spread}")
     return Cell(" / ".join(texts), tuple(one.source for one in found))
+
+
+def seed_means(values: Iterable[tuple[int | None, float]]) -> tuple[float, ...]:
+    """Return one value for each seed: what was run or measured again counts by its mean.
+
+    Example:
+        >>> seed_means([(0, 37.0), (1, 36.5), (0, 37.5)])
+        (37.25, 36.5)
+    """
+    by_seed: dict[int | None, list[float]] = {}
+    for seed, value in values:
+        by_seed.setdefault(seed, []).append(value)
+    return tuple(map(fmean, by_seed.values()))
 
 
 def _num_answered(row: PrintedRow, measured: Sequence[Row]) -> int:
