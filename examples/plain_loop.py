@@ -8,7 +8,7 @@ import torch
 from musigma.functional.fidelity import psnr
 from musigma.functional.resize import bicubic_down, bicubic_up
 from musigma.losses import Objective
-from musigma.models import create, with_sigma
+from musigma.networks import create, with_sigma
 
 SCALE = 2
 NUM_STEPS = 200

@@ -33,5 +33,5 @@ for name in musigma.__all__:
 print(*sys.modules, sep="\\n")
 """
     loaded = set(run(code).split())
-    assert {"musigma.models", "musigma.cli.upscale"} <= loaded
+    assert {"musigma.networks", "musigma.cli.upscale"} <= loaded
     assert not loaded & HEAVY

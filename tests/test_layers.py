@@ -68,10 +68,10 @@ def test_names_of_the_package_come_from_known_layers():
 
 def test_every_way_to_import_is_seen():
     source = """
-import musigma.models.edsr
+import musigma.networks.super_resolution.edsr
 from musigma import losses
 def late():
-    from musigma.data.io import read_image
+    from musigma.images.image_io import read_image
     from ..training import loop
     from . import color
 import torch.cuda

@@ -18,8 +18,8 @@ MODULES = (
     "musigma",
     "musigma.evaluation",
     "musigma.losses",
-    "musigma.metrics",
-    "musigma.models",
+    "musigma.uncertainty.metrics",
+    "musigma.networks",
 )
 
 

@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING, Any
 from musigma._version import __version__
 
 if TYPE_CHECKING:
-    from musigma.data.io import read_image, write_image
     from musigma.evaluation import evaluate
-    from musigma.inference.calibration import Calibration
-    from musigma.inference.predictor import predict
+    from musigma.images.image_io import read_image, write_image
     from musigma.losses import Objective
-    from musigma.models import create, load, mean_only, save, with_sigma
+    from musigma.networks import create, load, mean_only, save, with_sigma
+    from musigma.prediction.predict import predict
     from musigma.types import MusigmaError, Prediction
+    from musigma.uncertainty.calibration import Calibration
 
 _HOMES = {
-    "Calibration": "musigma.inference.calibration",
+    "Calibration": "musigma.uncertainty.calibration",
     "MusigmaError": "musigma.types",
     "Objective": "musigma.losses",
     "Prediction": "musigma.types",
-    "create": "musigma.models",
+    "create": "musigma.networks",
     "evaluate": "musigma.evaluation",
-    "load": "musigma.models",
-    "mean_only": "musigma.models",
-    "predict": "musigma.inference.predictor",
-    "read_image": "musigma.data.io",
-    "save": "musigma.models",
-    "with_sigma": "musigma.models",
-    "write_image": "musigma.data.io",
+    "load": "musigma.networks",
+    "mean_only": "musigma.networks",
+    "predict": "musigma.prediction.predict",
+    "read_image": "musigma.images.image_io",
+    "save": "musigma.networks",
+    "with_sigma": "musigma.networks",
+    "write_image": "musigma.images.image_io",
 }
 
 __all__ = [

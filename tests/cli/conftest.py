@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from musigma.cli.main import main
-from musigma.models import create, save, with_sigma
+from musigma.networks import create, save, with_sigma
 
 
 class Result(NamedTuple):

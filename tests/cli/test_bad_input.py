@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from data.test_bad_images import BROKEN
 from PIL import Image
 
-from data.test_bad_images import BROKEN
 from helpers.pictures import png
-from musigma.data.io import ImageMeta, read_image, write_image
-from musigma.inference import journal
-from musigma.models import create, save, with_sigma
+from musigma.images.image_io import ImageMeta, read_image, write_image
+from musigma.networks import create, save, with_sigma
+from musigma.prediction import journal
 
 
 def everything(folder):

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from musigma.evaluation import load_record
-from musigma.inference.files import calibration_of
-from musigma.models import create, load, save
+from musigma.networks import create, load, save
+from musigma.restoration.restore_file import calibration_of
 
 
 def test_a_calibration_is_stored_and_used(musigma, weights, photos, tmp_path):

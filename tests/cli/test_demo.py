@@ -3,7 +3,8 @@
 import json
 
 from musigma.data import portrait
-from musigma.data.io import read_image
+
+from musigma.images.image_io import read_image
 
 
 def test_demo(musigma, monkeypatch, tmp_path):

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from musigma.data.io import read_image, write_image
 from musigma.functional.noise import add_noise, image_generator
-from musigma.inference.predictor import predict, with_noise_map
-from musigma.models import create, load, save, with_sigma
+from musigma.images.image_io import read_image, write_image
+from musigma.networks import create, load, save, with_sigma
+from musigma.prediction.predict import predict, with_noise_map
 
 
 @pytest.fixture(scope="module")

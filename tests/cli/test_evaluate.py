@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from musigma.evaluation import load_record
-from musigma.models import create, save
+from musigma.networks import create, save
 
 
 def test_numbers_and_record(musigma, weights, photos, tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from musigma.models import load
+from musigma.networks import load
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

@@ -8,7 +8,7 @@ import torch
 
 from helpers.networks import CLASSICAL, REDUCED
 from musigma import models
-from musigma.models import cards, create, entries
+from musigma.networks import cards, create, entries
 
 
 @pytest.mark.parametrize(

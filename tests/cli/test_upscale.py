@@ -11,13 +11,13 @@ from PIL import Image, ImageCms
 
 from musigma.cli import restore
 from musigma.cli.common import screen
-from musigma.data.io import ImageMeta, read_image, write_image
-from musigma.data.sigma_files import read_sigma
 from musigma.functional.geometry import dihedral, dihedral_inverse
-from musigma.inference import journal
-from musigma.inference.calibration import Calibration
-from musigma.inference.predictor import predict
-from musigma.models import create, load, save, with_sigma
+from musigma.images.image_io import ImageMeta, read_image, write_image
+from musigma.networks import create, load, save, with_sigma
+from musigma.prediction import journal
+from musigma.prediction.predict import predict
+from musigma.restoration.sigma_files import read_sigma
+from musigma.uncertainty.calibration import Calibration
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (13, 11, 3), np.uint8)
 

@@ -8,13 +8,13 @@ import torch
 from PIL import Image
 
 from helpers.networks import build
-from musigma.data.catalog import Dataset, find_dataset
-from musigma.data.io import read_image
+from musigma.datasets.catalog import Dataset, find_dataset
 from musigma.evaluation import evaluate, evaluate_model, super_resolution
-from musigma.inference.calibration import Calibration
-from musigma.inference.predictor import predict
-from musigma.models import Model, create
+from musigma.images.image_io import read_image
+from musigma.networks import Model, create
+from musigma.prediction.predict import predict
 from musigma.types import ConfigError, DataError, ImageError
+from musigma.uncertainty.calibration import Calibration
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from musigma.models import Network, create, entries, mean_only, with_sigma
+from musigma.networks import Network, create, entries, mean_only, with_sigma
 
 # Large networks are tested with fewer of the same blocks; all others as they are.
 REDUCED = {

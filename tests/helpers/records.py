@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from musigma.evaluation.records import Record
+from musigma.evaluation.record import Record
 
 PROVENANCE = {
     "commit": "0" * 40,

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from musigma.data.patches import Bank, build_bank
+from musigma.datasets.patch_bank import Bank, build_bank
 from musigma.losses import Objective
-from musigma.models import load
+from musigma.networks import load
 from musigma.training.recipe import Recipe, make_recipe
 from musigma.training.setup import build_network
 from musigma.training.step import Step

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from musigma.files import atomic_writer
+from musigma.atomic import atomic_writer
 from musigma.training.checkpoint import KEPT, checkpoints, load_newest, save_checkpoint
 
 

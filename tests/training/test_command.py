@@ -17,8 +17,8 @@ from helpers.runs import (
 )
 from musigma.cli.main import main
 from musigma.training.checkpoint import checkpoints
-from musigma.training.loop import train
 from musigma.training.step import Step
+from musigma.training.trainer import train
 
 
 def run_command(monkeypatch, *words) -> int:

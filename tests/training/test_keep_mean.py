@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from helpers.runs import assert_same, small_recipe, small_values, write_pictures
-from musigma.models import create, load, mean_only, save
-from musigma.training.deferred import defer
-from musigma.training.loop import train
+from musigma.networks import create, load, mean_only, save
+from musigma.training.deferred_gradients import defer
 from musigma.training.recipe import make_recipe
 from musigma.training.setup import build_network
+from musigma.training.trainer import train
 from musigma.types import ConfigError
 
 SMALL = {

@@ -14,8 +14,8 @@ import torch
 
 from helpers.runs import assert_same, small_recipe, weights_in, write_pictures, write_recipe
 from musigma.training.checkpoint import load_newest
-from musigma.training.journal import read_log
-from musigma.training.loop import StoppedError, train
+from musigma.training.run_log import read_log
+from musigma.training.trainer import StoppedError, train
 
 KILLS = int(os.environ.get("MUSIGMA_KILLS", "3"))
 DIE_WRITING = "import os; os.fsync = lambda _: os.kill(os.getpid(), 9)"

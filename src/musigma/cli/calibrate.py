@@ -38,10 +38,10 @@ def calibrate(
 ) -> None:
     """Fit intervals on held-out images and store them with the weights."""
     from musigma.cli.evaluate import protocol_for
-    from musigma.data.catalog import data_hash, find_dataset
+    from musigma.datasets.catalog import data_hash, find_dataset
     from musigma.evaluation.calibrate import calibrate as fit
-    from musigma.inference.device import pick_device
-    from musigma.models import load, save
+    from musigma.networks import load, save
+    from musigma.prediction.device import pick_device
 
     loaded = load(model, scale=scale)
     protocol, dataset = protocol_for(loaded, noise_std), find_dataset(data)

@@ -19,7 +19,7 @@ results = Console(highlight=False, markup=False, emoji=False)
 
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout."""
-    from musigma.evaluation.records import jsonable
+    from musigma.evaluation.record import jsonable
 
     sys.stdout.write(json.dumps(jsonable(value), indent=2, allow_nan=False) + "\n")
 

@@ -24,15 +24,15 @@ def demo(
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Shrink a photo, enlarge it again, and show where the result may be wrong."""
-    from musigma.data.io import write_image
-    from musigma.data.portrait import portrait
-    from musigma.data.sigma_files import write_sigma
+    from musigma.datasets.demo_photo import portrait
     from musigma.evaluation import super_resolution
-    from musigma.inference.files import calibration_of
-    from musigma.inference.page import write_page
-    from musigma.inference.pictures import draw_error_beside_sigma, write_picture
-    from musigma.inference.predictor import predict
-    from musigma.models import load
+    from musigma.images.image_io import write_image
+    from musigma.networks import load
+    from musigma.prediction.predict import predict
+    from musigma.restoration.figures import draw_error_beside_sigma, write_picture
+    from musigma.restoration.restore_file import calibration_of
+    from musigma.restoration.sigma_files import write_sigma
+    from musigma.restoration.viewer.page import write_page
 
     model, bicubic = load("edsr-baseline", scale=scale), load("bicubic", scale=scale)
     protocol = super_resolution(scale)

@@ -41,7 +41,7 @@ def denoise(
     json: restore.Json = False,
 ) -> None:
     """Take noise out of pictures; each is written back in its own format, depth and profile."""
-    from musigma.models import entry, load
+    from musigma.networks import entry, load
     from musigma.types import ConfigError
 
     options = make_options(

@@ -9,7 +9,7 @@ from musigma.cli.common import parse_size, print_json, progress_bar, results
 
 if TYPE_CHECKING:
     from musigma.evaluation import Protocol, Record
-    from musigma.models import Model
+    from musigma.networks import Model
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,11 +55,11 @@ def evaluate(
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure PSNR and SSIM, and with a sigma branch how far its error bars can be trusted."""
-    from musigma.data.catalog import find_dataset
+    from musigma.datasets.catalog import find_dataset
     from musigma.evaluation import evaluate_model
-    from musigma.evaluation.rivals import calibrated, make_rival
-    from musigma.inference.device import pick_device
-    from musigma.models import load
+    from musigma.evaluation.baseline_models import calibrated, make_rival
+    from musigma.networks import load
+    from musigma.prediction.device import pick_device
     from musigma.types import ConfigError
 
     loaded = [load(model, scale=scale) for model in models]

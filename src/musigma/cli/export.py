@@ -22,8 +22,8 @@ def export(
     json: Annotated[bool, typer.Option(help="Print what the file says of itself.")] = False,
 ) -> None:
     """Write a model as ONNX for any image size: mean, sigma, and its calibration as metadata."""
-    from musigma.inference.engines import export_onnx, read_metadata
-    from musigma.models import load
+    from musigma.networks import load
+    from musigma.prediction.engines import export_onnx, read_metadata
 
     export_onnx(load(model, scale=scale), output, opset=opset)
     if json:

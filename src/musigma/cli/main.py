@@ -7,15 +7,12 @@ import typer
 
 from musigma._version import __version__
 from musigma.cli import (
-    bench,
     calibrate,
-    campaign,
     demo,
     denoise,
     evaluate,
     export,
     models,
-    paper,
     train,
     upscale,
 )
@@ -55,22 +52,20 @@ for command in (
     calibrate,
     models,
     train,
-    campaign,
     export,
-    bench,
-    paper,
 ):
     command.add_to(app)
 
 
 def main() -> None:
-    """Run the command line; what the user can put right ends in one line and exit code 2."""
+    """Run the ``musigma`` command."""
+    run(app)
+
+
+def run(commands: typer.Typer) -> None:
+    """Run commands; an error that the user can correct ends in one line and exit code 2."""
     try:
-        app()
+        commands()
     except (MusigmaError, OSError) as error:
         print_error(str(error))
         sys.exit(2)
-
-
-if __name__ == "__main__":
-    main()

@@ -23,8 +23,8 @@ def models(
     json: Annotated[bool, typer.Option(help="Print JSON.")] = False,
 ) -> None:
     """List the networks: parameters, MACs for a 1280x720 result, tiling, shipped weights."""
-    from musigma.models import card, entries, entry
-    from musigma.models.weights import load_file
+    from musigma.networks import card, entries, entry
+    from musigma.networks.weights_file import load_file
     from musigma.types import ConfigError
 
     if load is not None:

@@ -12,10 +12,10 @@ import typer
 from musigma.cli.common import parse_size, print_error, print_json, progress_bar, screen
 
 if TYPE_CHECKING:
-    from musigma.data.files import ImageSource
-    from musigma.inference.batch import Failed
-    from musigma.inference.files import Options, Restored
-    from musigma.models import Model
+    from musigma.images.listing import ImageSource
+    from musigma.networks import Model
+    from musigma.restoration.batch import Failed
+    from musigma.restoration.restore_file import Options, Restored
 
 Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files or folders.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
@@ -53,7 +53,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")
 
 def make_options(output: Path, *, tile: str, memory: str, **others: Any) -> "Options":
     """Read what was typed; the others go to `Options` as they are."""
-    from musigma.inference.files import Options
+    from musigma.restoration.restore_file import Options
     from musigma.types import ConfigError
 
     if output.exists() and not output.is_dir():
@@ -73,8 +73,8 @@ def restore_all(
     json: bool,
 ) -> None:
     """Restore every input; what fails is reported, the rest is done, the exit code tells."""
-    from musigma.inference.batch import Failed
-    from musigma.inference.journal import Journal
+    from musigma.restoration.batch import Failed
+    from musigma.restoration.resume_log import Journal
 
     if options.engine == "ray":
         ray, options = True, replace(options, engine="torch")
@@ -125,9 +125,9 @@ def _find(
     inputs: list[str], options: "Options", *, recursive: bool
 ) -> "tuple[list[ImageSource], list[Failed]]":
     """Return the pictures behind the inputs, each once, and what is wrong with the others."""
-    from musigma.data.files import list_images
-    from musigma.inference.batch import Failed
-    from musigma.inference.files import find_clashes
+    from musigma.images.listing import list_images
+    from musigma.restoration.batch import Failed
+    from musigma.restoration.restore_file import find_clashes
     from musigma.types import ImageError
 
     found: dict[Path, ImageSource] = {}
@@ -146,9 +146,9 @@ def _find(
 def _here(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Iterator[Restored | Failed]":
-    from musigma.inference.batch import restore_files
-    from musigma.inference.device import pick_device
-    from musigma.inference.files import engine_for
+    from musigma.prediction.device import pick_device
+    from musigma.restoration.batch import restore_files
+    from musigma.restoration.restore_file import engine_for
 
     model.network.to(pick_device(device))
     report = (lambda _: None) if quiet else screen.print
@@ -168,7 +168,7 @@ def _here(
 def _on_ray(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Iterator[Restored | Failed]":
-    from musigma.inference.fleet import restore_on_ray
+    from musigma.restoration.ray_cluster import restore_on_ray
 
     # Ray prints what befalls its workers; stdout is for results.
     with redirect_stdout(sys.stderr), progress_bar(quiet=quiet) as bar:

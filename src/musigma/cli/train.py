@@ -26,10 +26,10 @@ def train(
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a network by a recipe; checkpoints, log, curves and weights go to one folder."""
-    from musigma.training.journal import read_log
-    from musigma.training.loop import StoppedError
-    from musigma.training.loop import train as run
     from musigma.training.recipe import load_recipe
+    from musigma.training.run_log import read_log
+    from musigma.training.trainer import StoppedError
+    from musigma.training.trainer import train as run
 
     chosen = load_recipe(recipe, overrides or [])
     folder = output or Path("runs") / Path(recipe).stem

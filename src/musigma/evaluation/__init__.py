@@ -2,7 +2,7 @@
 
 from musigma.evaluation.evaluate import Evaluation, evaluate, evaluate_model
 from musigma.evaluation.protocol import Protocol, denoising, super_resolution
-from musigma.evaluation.records import Record, load_record, provenance
+from musigma.evaluation.record import Record, load_record, provenance
 
 __all__ = [
     "Evaluation",

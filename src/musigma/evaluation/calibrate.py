@@ -3,10 +3,13 @@
 from collections.abc import Callable
 from typing import Literal, get_args
 
-from musigma.data.catalog import Dataset
-from musigma.data.io import read_image
+from musigma.datasets.catalog import Dataset
 from musigma.evaluation.protocol import Protocol
-from musigma.inference.calibration import (
+from musigma.images.image_io import read_image
+from musigma.networks import Model, entry
+from musigma.prediction.predict import DEFAULT_MEMORY, predict, with_noise_map
+from musigma.types import ConfigError, nearest
+from musigma.uncertainty.calibration import (
     Calibration,
     HeldOut,
     fit_average,
@@ -16,9 +19,6 @@ from musigma.inference.calibration import (
     fit_risk_control,
     fit_scale,
 )
-from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
-from musigma.models import Model, entry
-from musigma.types import ConfigError, nearest
 
 Method = Literal["expected", "average", "scale", "isotonic", "conformal", "risk_control"]
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass
 
 import torch
 
-from musigma.data.catalog import Dataset, data_hash
-from musigma.data.files import image_error
-from musigma.data.io import read_image
+from musigma.datasets.catalog import Dataset, data_hash
 from musigma.evaluation.protocol import Protocol
-from musigma.evaluation.records import Record, provenance
-from musigma.inference.calibration import Calibration
-from musigma.inference.files import calibration_of
-from musigma.inference.predictor import DEFAULT_MEMORY, predict, with_noise_map
-from musigma.metrics.uncertainty import UncertaintyMetrics
-from musigma.models import Model, Network, entry, num_params
+from musigma.evaluation.record import Record, provenance
+from musigma.images.image_io import read_image
+from musigma.images.listing import image_error
+from musigma.networks import Model, Network, entry, num_params
+from musigma.prediction.predict import DEFAULT_MEMORY, predict, with_noise_map
+from musigma.restoration.restore_file import calibration_of
 from musigma.types import ConfigError, DataError, ImageError
+from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.metrics.all_metrics import UncertaintyMetrics
 
 Progress = Callable[[int, int, str], None]
 

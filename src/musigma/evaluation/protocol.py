@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from musigma.data.degradation import Pair, downscale_pair
+from musigma.datasets.degradation import Pair, downscale_pair
 from musigma.functional.color import match_channels, quantise, rgb_to_y
 from musigma.functional.fidelity import psnr, ssim
 from musigma.functional.noise import add_noise, image_generator

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from musigma.files import atomic_writer
+from musigma.atomic import atomic_writer
 
 KEPT = 2
 MAGIC = b"musigma-checkpoint-1\n"

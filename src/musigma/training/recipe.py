@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from torch import nn
 
 from musigma.losses import Objective
-from musigma.models import entry
+from musigma.networks import entry
 from musigma.types import ConfigError, nearest
 
 _POSITIVE = ("batch", "patch", "steps", "seconds", "learning_rate", "epsilon", "halve_every")

@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from musigma.data.catalog import Dataset, Item, find_dataset
-from musigma.data.patches import Bank, build_bank, load_images
+from musigma.datasets.catalog import Dataset, Item, find_dataset
+from musigma.datasets.patch_bank import Bank, build_bank, load_images
 from musigma.functional.resize import resize
 from musigma.losses import Objective
-from musigma.models import Network, WithSigma, create, entry, load, warm_start, with_sigma
+from musigma.networks import Network, WithSigma, create, entry, load, warm_start, with_sigma
 from musigma.training.checkpoint import checkpoints, load_newest
-from musigma.training.clock import Clock
-from musigma.training.journal import Journal
 from musigma.training.recipe import Recipe, default_values
+from musigma.training.run_log import Journal
+from musigma.training.schedule import Clock
 from musigma.training.step import Step
 from musigma.types import ConfigError, DataError
 

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
-from musigma.data.patches import Bank
+from musigma.datasets.patch_bank import Bank
 from musigma.losses import Objective
-from musigma.models import Network, entry
-from musigma.training.deferred import DeferringConv, defer, gradients_of
-from musigma.training.feed import HostFeed
-from musigma.training.optimiser import Optimiser
+from musigma.networks import Network, entry
+from musigma.training.deferred_gradients import DeferringConv, defer, gradients_of
+from musigma.training.optimizers import Optimiser
+from musigma.training.patch_feed import HostFeed
 from musigma.training.recipe import Recipe
 from musigma.types import Prediction
 

@@ -1,0 +1,212 @@
+"""Where the pictures are: known data sets by name, and the folder layouts in use."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from musigma.images.listing import FORMAT_OF_SUFFIX
+from musigma.types import DataError, nearest
+
+ROOT_VARIABLE = "MUSIGMA_DATA"
+_GROUPS = ("benchmark", "denoising", "train", "validation")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One picture of a data set.
+
+    Attributes:
+        name: The file name of the target without its suffix, unique in the set.
+        target: The original.
+        low: Its published low-resolution version, where the set has one and a scale was asked for.
+    """
+
+    name: str
+    target: Path
+    low: Path | None = None
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A named set of pictures, sorted by name."""
+
+    name: str
+    items: tuple[Item, ...]
+
+
+def find_dataset(
+    name_or_path: str | Path, *, root: str | Path | None = None, scale: int | None = None
+) -> Dataset:
+    """Find a data set by its name, in any case, or by the path of its folder.
+
+    Names are looked up under ``root`` (or else ``$MUSIGMA_DATA``), in it and in its folders
+    benchmark, denoising, train and validation. A name that is not there may be a folder of the
+    current directory. Layouts, all detected:
+
+    - EDSR: ``HR`` beside ``LR_bicubic/X2/babyx2.png``; ``DIV2K_train_HR`` beside
+      ``DIV2K_train_LR_bicubic/X2/0001x2.png``, where ``DIV2K_train`` is the name of the set;
+    - BasicSR: ``GTmod12`` beside ``LRbicx2``;
+    - a plain folder of images.
+
+    Args:
+        name_or_path: Such as ``"Set5"``, ``"train/BSD400"`` or ``"./photos"``.
+        root: The folder that holds the known sets.
+        scale: Reports the published low-resolution images of this scale, where there are any; if
+            there are some, each picture must have one.
+    """
+    folder = _find_folder(name_or_path, root)
+    targets = _target_folder(folder)
+    originals = _images(targets)
+    if not originals:
+        raise DataError(_nothing_in(targets))
+    low_folder = None if scale is None else _low_folder(targets, scale)
+    if scale is None or low_folder is None:
+        items = tuple(Item(name, path) for name, path in originals.items())
+    else:
+        items = _pair(originals, low_folder, scale)
+    return Dataset(_set_name(targets), items)
+
+
+def data_hash(dataset: Dataset) -> str:
+    """Return the SHA-256 of the names and the file contents, whatever the order and the place."""
+    total = hashlib.sha256()
+    for item in sorted(dataset.items, key=lambda item: item.name):
+        for role, path in (("target", item.target), ("low", item.low)):
+            if path is not None:
+                with path.open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                total.update(f"{item.name}\0{role}\0{content}\n".encode())
+    return total.hexdigest()
+
+
+def _find_folder(name_or_path: str | Path, root: str | Path | None) -> Path:
+    given = Path(name_or_path).expanduser()
+    path = given.resolve() if ".." in given.parts else given.absolute()
+    is_name = name_or_path == given.name
+    if not is_name and path.is_dir():
+        return path
+    base = root if root is not None else os.environ.get(ROOT_VARIABLE)
+    known = _known_folders(Path(base).expanduser()) if base else {}
+    key = given.as_posix().casefold()
+    if key in known:
+        return known[key]
+    if path.is_dir():
+        return path
+    raise DataError(_not_found(str(name_or_path), base, known))
+
+
+def _known_folders(root: Path) -> dict[str, Path]:
+    """Return the sets under the root by name and path in lower case: set5, benchmark/set5."""
+    if not root.is_dir():
+        raise DataError(
+            f"the data folder {str(root)!r} does not exist; "
+            f"set {ROOT_VARIABLE} to the folder that holds {', '.join(_GROUPS)}"
+        )
+    known: dict[str, Path] = {}
+    for group in (root, *(root / name for name in _GROUPS)):
+        for folder in _folders(group):
+            for part in (folder, *_split_folders(folder)):
+                for key in (_set_name(part), part.relative_to(root).as_posix()):
+                    known.setdefault(key.casefold(), part)
+    return known
+
+
+def _not_found(name: str, base: str | Path | None, known: dict[str, Path]) -> str:
+    if not base:
+        return (
+            f"{name!r} is not a folder, and known data sets are looked up under ${ROOT_VARIABLE}, "
+            f"which is not set; set it to the folder that holds {', '.join(_GROUPS)}, or give the "
+            f"path of a folder of images"
+        )
+    sets = sorted({_set_name(path) for path in known.values()} - set(_GROUPS))
+    hint = nearest(name, sets) if sets else "it holds no data sets"
+    return f"no data set {name!r} under {str(base)!r} and no such folder; {hint}"
+
+
+def _target_folder(folder: Path) -> Path:
+    """Return the folder that holds the originals: a known one inside, or the folder itself."""
+    for name in ("HR", "GTmod12"):
+        if (folder / name).is_dir():
+            return folder / name
+    splits = _split_folders(folder)
+    if len(splits) > 1:
+        names = ", ".join(_set_name(split) for split in splits)
+        raise DataError(f"{str(folder)!r} holds several sets: {names}; give one of these names")
+    return splits[0] if splits else folder
+
+
+def _split_folders(folder: Path) -> list[Path]:
+    return [child for child in _folders(folder) if child.name.endswith("_HR")]
+
+
+def _low_folder(targets: Path, scale: int) -> Path | None:
+    """Return the folder of low-resolution images that belongs to the originals, if any."""
+    if targets.name == "HR":
+        low = targets.parent / "LR_bicubic" / f"X{scale}"
+    elif targets.name == "GTmod12":
+        low = targets.parent / f"LRbicx{scale}"
+    elif targets.name.endswith("_HR"):
+        low = targets.parent / f"{_set_name(targets)}_LR_bicubic" / f"X{scale}"
+    else:
+        return None
+    return low if low.is_dir() else None
+
+
+def _set_name(targets: Path) -> str:
+    if targets.name in ("HR", "GTmod12"):
+        return targets.parent.name
+    return targets.name.removesuffix("_HR")
+
+
+def _pair(originals: dict[str, Path], low_folder: Path, scale: int) -> tuple[Item, ...]:
+    # EDSR writes babyx2.png, BasicSR writes baby.png.
+    lows = {
+        name if name in originals else name.removesuffix(f"x{scale}"): path
+        for name, path in _images(low_folder).items()
+    }
+    if lows.keys() != originals.keys():
+        without_original = _some(lows.keys() - originals.keys())
+        without_low = _some(originals.keys() - lows.keys())
+        raise DataError(
+            f"{str(low_folder)!r} does not match its originals: low-resolution images without an "
+            f"original: {without_original}; originals without a low-resolution image: "
+            f"{without_low}; complete the folder, or remove it to have the images made"
+        )
+    return tuple(Item(name, path, lows[name]) for name, path in originals.items())
+
+
+def _images(folder: Path) -> dict[str, Path]:
+    """Return the images of a folder by file name without suffix, sorted."""
+    paths = sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in FORMAT_OF_SUFFIX and not path.name.startswith(".")
+    )
+    images = {path.stem: path for path in paths}
+    if len(images) < len(paths):
+        twice = _some({path.stem for path in paths if images[path.stem] != path})
+        raise DataError(
+            f"{str(folder)!r} holds two images of one name: {twice}; rename one of each"
+        )
+    return dict(sorted(images.items()))
+
+
+def _nothing_in(folder: Path) -> str:
+    line = f"{str(folder)!r} holds no images ({', '.join(sorted(FORMAT_OF_SUFFIX))})"
+    inside = [child.name for child in _folders(folder)]
+    advice = f"give one of its folders: {_some(inside)}" if inside else "give another folder"
+    return f"{line}; {advice}"
+
+
+def _folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(child for child in folder.iterdir() if child.is_dir())
+
+
+def _some(names: Iterable[str]) -> str:
+    names = sorted(names)
+    shown = ", ".join(names[:5]) or "none"
+    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

@@ -1,0 +1,147 @@
+"""Records: the only source of published numbers, with everything needed to trace them."""
+
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from musigma._version import __version__
+from musigma.atomic import write_atomically
+from musigma.types import DataError
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """One measurement.
+
+    Attributes:
+        kind: ``"evaluation"``, ``"training"``, ``"benchmark"``.
+        model: Name, scale, parameters and the SHA-256 of the weights.
+        protocol: How it was measured.
+        data: Name, number of images and SHA-256 of the data.
+        result: The numbers.
+        images: The numbers of each image, by name.
+        provenance: Commit, versions, device and time.
+        seed: Of the run that made the weights, where there was one.
+        schema: Version of this form.
+    """
+
+    kind: str
+    model: dict[str, Any]
+    protocol: dict[str, Any]
+    data: dict[str, Any]
+    result: dict[str, Any]
+    provenance: dict[str, str]
+    seed: int | None = None
+    images: dict[str, dict[str, float]] = field(default_factory=dict)
+    schema: int = SCHEMA
+
+    def save(self, path: Path) -> None:
+        """Write the record as JSON, atomically."""
+        text = json.dumps(jsonable(asdict(self)), indent=1, sort_keys=True, allow_nan=False)
+        try:
+            write_atomically(path, (text + "\n").encode())
+        except OSError as error:
+            raise DataError(f"{path} could not be written ({error.strerror})") from error
+
+
+def jsonable(value: Any) -> Any:
+    """Return a value with ``None`` for each number that JSON lacks, such as an infinite PSNR.
+
+    Example:
+        >>> jsonable({"psnr": [float("inf"), 38.0]})
+        {'psnr': [None, 38.0]}
+    """
+    if isinstance(value, Mapping):
+        return {key: jsonable(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "model": ("name", "scale", "params", "digest"),
+    "protocol": ("name",),
+    "data": ("name", "hash"),
+    "provenance": ("commit", "musigma", "torch", "python", "device", "date"),
+}
+
+
+def load_record(path: Path) -> Record:
+    """Read a record and refuse one that lacks what makes it traceable."""
+    try:
+        record = Record(**json.loads(path.read_text()))
+    except OSError as error:
+        raise DataError(f"{path} could not be read ({error.strerror})") from error
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} is no record: {error}") from error
+    for part, keys in REQUIRED.items():
+        missing = [key for key in keys if not _holds(getattr(record, part), key)]
+        if missing:
+            raise DataError(f"{path} lacks {part}.{missing[0]}, without which it proves nothing")
+    if record.schema != SCHEMA:
+        raise DataError(f"{path} has schema {record.schema}; this version reads {SCHEMA}")
+    if not record.result:
+        raise DataError(f"{path} holds no result")
+    return record
+
+
+def _holds(part: Any, key: str) -> bool:
+    value = part.get(key) if isinstance(part, Mapping) else None
+    return value is not None and (value != "" or key == "digest")  # bicubic has no weights
+
+
+def provenance(device: torch.device) -> dict[str, str]:
+    """Say where and with what a number is being made."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    return {
+        "commit": commit(),
+        "musigma": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": name,
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def commit() -> str:
+    """Return the commit of the source tree, with ``+`` where files differ from it.
+
+    A machine that is sent the files without their history is told by ``$MUSIGMA_COMMIT``.
+    """
+    if told := os.environ.get("MUSIGMA_COMMIT"):
+        return told
+    folder = Path(__file__).parent
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), *words]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        except OSError:
+            return ""  # there is no git
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    # An installed copy may lie, untracked, inside the repository of some other project.
+    head = git("ls-files", Path(__file__).name) and git("rev-parse", "HEAD")
+    if not head:
+        return f"release {__version__}"
+    return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]} ({len(names)} cores)" if names else platform.machine()

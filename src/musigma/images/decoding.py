@@ -1,0 +1,304 @@
+"""From the bytes of a picture file to its samples, by way of Pillow and with no bit lost."""
+
+import io
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musigma.images.listing import image_error, missing_reason
+from musigma.images.sixteen_bit import FULL_SCALE, raw_mode, read_deep
+from musigma.types import ImageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from PIL.ImageFile import ImageFile
+
+_SIGNATURES = {
+    b"\x89PNG\r\n\x1a\n": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"II*\0": "TIFF",
+    b"MM\0*": "TIFF",
+    b"II+\0": "TIFF",
+    b"MM\0+": "TIFF",
+    b"BM": "BMP",
+}
+# Pillow stretches grey of few bits to eight, but not the one grey that a PNG says is see-through.
+_KEY_FACTOR = {"1": 255, "L;2": 85, "L;4": 17}
+_TIFF_BITS = 258
+_TIFF_PHOTOMETRIC = 262
+_TIFF_PLANES = 284
+
+
+class Decoded(NamedTuple):
+    """The contents of a picture file.
+
+    Attributes:
+        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF`` or ``BMP``.
+        samples: ``(H, W, C)``, upright: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha.
+        full_scale: The sample that means white, or opaque.
+        icc_profile: Colour profile of the samples.
+        exif: EXIF block without the orientation.
+        text: The keywords of a PNG and what they say.
+    """
+
+    format: str
+    samples: NDArray[Any]
+    full_scale: int
+    icc_profile: bytes | None
+    exif: bytes | None
+    text: dict[str, str]
+
+
+def decode(path: Path, *, max_pixels: int, frame: int | None) -> Decoded:
+    """Decode a picture file; `musigma.images.image_io.read_image` says what is done to it.
+
+    Raises:
+        ImageError: If there is no readable picture; one line that names the file.
+    """
+    with _reading(path) as (file, kind):
+        if kind == "PNG":
+            _open(file, kind).verify()  # else Pillow looks at no checksum of the pixels
+        return _decode(path, kind, partial(_open_frame, path, file, kind, max_pixels, frame))
+
+
+def image_size(path: Path) -> tuple[int, int]:
+    """Return height and width, before any rotation, without decoding the pixels.
+
+    Raises:
+        ImageError: If there is no readable picture; one line that names the file.
+    """
+    with _reading(path) as (file, kind):
+        width, height = _open(file, kind).size
+        return height, width
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[tuple[BinaryIO, str]]:
+    with _open_file(path) as file, _PILLOW_AT_EASE:
+        kind = "picture"
+        try:
+            kind = _sniff(path, file)
+            yield file, kind
+        except ImageError:
+            raise
+        except Exception as error:
+            # A decoder may raise anything on a broken file; the user needs one line about it.
+            reason = str(error) or type(error).__name__
+            text = f"cannot be decoded as {kind} ({reason}); it is damaged or of a rare kind"
+            raise image_error(path, f"{text}, try to save it anew as PNG") from error
+
+
+def _decode(path: Path, kind: str, open_image: "Callable[[], ImageFile]") -> Decoded:
+    image = open_image()
+    is_cmyk = image.mode == "CMYK"
+    samples, full_scale = _samples(path, image, open_image)
+    orientation, exif = _exif(image)
+    return Decoded(
+        format=kind,
+        samples=_upright(samples, orientation),
+        full_scale=full_scale,
+        icc_profile=None if is_cmyk else image.info.get("icc_profile"),
+        exif=None if kind == "TIFF" else exif,  # there it is the directory of the whole file
+        text={str(key): value for key, value in image.info.items() if isinstance(value, str)},
+    )
+
+
+class _PillowAtEase:
+    """Lifts Pillow's own pixel limit and mutes its warnings while some thread is inside.
+
+    Both are switches of the whole process, so the first reader in sets them and the last one out
+    puts them back.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._readers = 0
+        self._restore = ExitStack()
+
+    def __enter__(self) -> None:
+        from PIL import Image
+
+        with self._lock:
+            if self._readers == 0:
+                self._restore.enter_context(warnings.catch_warnings())
+                warnings.simplefilter("ignore")
+                self._restore.callback(setattr, Image, "MAX_IMAGE_PIXELS", Image.MAX_IMAGE_PIXELS)
+                Image.MAX_IMAGE_PIXELS = None
+            self._readers += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._readers -= 1
+            if self._readers == 0:
+                self._restore.close()
+
+
+_PILLOW_AT_EASE = _PillowAtEase()
+
+
+def _open_file(path: Path) -> BinaryIO:
+    try:
+        if path.is_dir():
+            raise image_error(path, "is a folder, not a picture")
+        if path.exists() and not path.is_file():
+            raise image_error(path, "is not a regular file")
+        return path.open("rb")
+    except FileNotFoundError as error:
+        raise image_error(path, missing_reason(path)) from error
+    except OSError as error:
+        raise image_error(path, f"could not be opened ({error.strerror})") from error
+
+
+def _sniff(path: Path, file: BinaryIO) -> str:
+    start = file.read(12)
+    if not start:
+        raise image_error(path, "is empty (0 bytes)")
+    if start[:4] == b"RIFF" and start[8:] == b"WEBP":
+        return "WEBP"
+    for signature, kind in _SIGNATURES.items():
+        if start.startswith(signature):
+            return kind
+    text = f"is not a PNG, JPEG, WebP, TIFF or BMP picture (it begins with {start!r})"
+    raise image_error(path, f"{text}; if it is a picture of another kind, convert it to PNG")
+
+
+def _open(file: BinaryIO, kind: str) -> "ImageFile":
+    from PIL import (
+        BmpImagePlugin,
+        JpegImagePlugin,
+        PngImagePlugin,
+        TiffImagePlugin,
+        WebPImagePlugin,
+    )
+
+    plugins: dict[str, Callable[[BinaryIO], ImageFile]] = {
+        "PNG": PngImagePlugin.PngImageFile,
+        "JPEG": JpegImagePlugin.JpegImageFile,
+        "WEBP": WebPImagePlugin.WebPImageFile,
+        "TIFF": TiffImagePlugin.TiffImageFile,
+        "BMP": BmpImagePlugin.BmpImageFile,
+    }
+    file.seek(0)
+    return plugins[kind](file)
+
+
+def _open_frame(
+    path: Path, file: BinaryIO, kind: str, max_pixels: int, frame: int | None
+) -> "ImageFile":
+    image = _open(file, kind)
+    num_frames = getattr(image, "n_frames", 1)
+    if frame is None and num_frames > 1:
+        text = f"holds {num_frames} pages or frames, of which one can be read"
+        raise image_error(path, f"{text}; choose it with frame=0 to frame={num_frames - 1}")
+    if frame is not None and not 0 <= frame < num_frames:
+        raise image_error(path, f"has no frame {frame}; its last one is {num_frames - 1}")
+    if frame:
+        image.seek(frame)
+    width, height = image.size
+    if width * height > max_pixels:
+        text = f"says it is {width} x {height} pixels, more than the limit of {max_pixels:,}"
+        raise image_error(path, f"{text}; if you trust it, raise max_pixels")
+    return image
+
+
+def _samples(
+    path: Path, image: "ImageFile", open_image: "Callable[[], ImageFile]"
+) -> tuple[NDArray[Any], int]:
+    """Return ``(H, W, C)`` samples, alpha last where C is 2 or 4, and the value of full scale."""
+    raw = raw_mode(image) if image.tile else image.mode
+    tags: Any = getattr(image, "tag_v2", {})
+    if image.mode in ("RGB", "RGBA", "CMYK") and (";16" in raw or 16 in tags.get(_TIFF_BITS, ())):
+        if image.mode == "CMYK" or tags.get(_TIFF_PLANES) == 2:
+            text = "holds 16-bit CMYK or 16-bit colours in separate planes, which cannot be read"
+            raise image_error(path, f"{text}; save it as interleaved RGB, or as PNG")
+        deep = read_deep(image, open_image)
+        return _with_key_colour(deep, image.info.get("transparency")), FULL_SCALE
+    image.load()
+    if image.mode == "F":
+        return _checked_floats(path, np.asarray(image)[..., None]), 1
+    if image.mode.startswith("I;16"):
+        full_scale = 4095 if raw == "I;12" else FULL_SCALE
+        grey = np.asarray(image)[..., None]
+        if tags.get(_TIFF_PHOTOMETRIC) == 0:  # white is zero
+            grey = full_scale - grey
+        return _with_key_colour(grey, image.info.get("transparency")), full_scale
+    return np.atleast_3d(np.asarray(_to_eight_bits(path, image, raw))), 255
+
+
+def _with_key_colour(samples: NDArray[Any], key: Any) -> NDArray[Any]:
+    """Add the alpha channel of a PNG that declares one 16-bit colour as see-through."""
+    if key is None:
+        return samples
+    alpha = np.where((samples == key).all(axis=2, keepdims=True), 0, FULL_SCALE)
+    return np.concatenate([samples, alpha.astype(samples.dtype)], axis=2)
+
+
+def _checked_floats(path: Path, values: NDArray[Any]) -> NDArray[Any]:
+    low, high = values.min(), values.max()
+    if not (low >= 0 and high <= 1):  # also true of NaN
+        text = f"holds floating-point values from {low:g} to {high:g}, where 0 to 1 was expected"
+        raise image_error(path, f"{text}; divide by the value of white, or replace what is missing")
+    return values
+
+
+def _to_eight_bits(path: Path, image: "Image", raw: str) -> "Image":
+    if image.mode == "CMYK":
+        return _cmyk_to_rgb(image)
+    if raw in _KEY_FACTOR and "transparency" in image.info:
+        image.info["transparency"] = min(255, image.info["transparency"] * _KEY_FACTOR[raw])
+    grey = ("1", "L", "LA")
+    if image.mode not in (*grey, "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr"):
+        text = f"holds {image.mode} pixels, which cannot be read"
+        raise image_error(path, f"{text}; save it as RGB or grey with 8 or 16 bits")
+    base = "L" if image.mode in grey else "RGB"
+    mode = base + "A" if image.has_transparency_data else base
+    return image if image.mode == mode else image.convert(mode)
+
+
+def _cmyk_to_rgb(image: "Image") -> "Image":
+    from PIL import ImageCms
+
+    profile = image.info.get("icc_profile")
+    if profile:
+        try:
+            source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
+            target = ImageCms.createProfile("sRGB")
+            converted = ImageCms.profileToProfile(image, source, target, outputMode="RGB")
+        except (ImageCms.PyCMSError, OSError):
+            pass  # a broken profile, or one of another colour space, says nothing about the inks
+        else:
+            assert converted is not None
+            return converted
+    return image.convert("RGB")
+
+
+def _exif(image: "Image") -> tuple[int, bytes | None]:
+    """Return the orientation, 1 to 8, and the EXIF block without it, as far as they can be read."""
+    from PIL import ExifTags
+
+    orientation, block = 1, None
+    with suppress(Exception):  # a photo with a broken EXIF block is still a photo
+        exif = image.getexif()
+        orientation = exif.pop(ExifTags.Base.Orientation, 1)
+        details = exif.get_ifd(ExifTags.IFD.Exif)
+        for stale in (ExifTags.Base.ExifImageWidth, ExifTags.Base.ExifImageHeight):
+            details.pop(stale, None)
+        block = exif.tobytes() if len(exif) else None
+    return (orientation if orientation in range(1, 9) else 1), block
+
+
+def _upright(samples: NDArray[Any], orientation: int) -> NDArray[Any]:
+    if orientation >= 5:
+        samples = samples.swapaxes(0, 1)
+    if orientation in (2, 3, 6, 7):
+        samples = samples[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        samples = samples[::-1]
+    return samples

@@ -1,0 +1,285 @@
+"""GPU kernels of our own for 3x3 convolutions.
+
+The weight gradients of many equal layers in one launch: cuDNN computes them one layer at a time. A
+layer of 64 channels fills a large card badly, and each comes with a clearing of workspace, a sum of
+parts and a pass for the gradient of the bias: at batch 16 these small kernels take as long as the
+arithmetic. Here all layers of a kind share one grid.
+
+A convolution, or its way back, that does what comes after it before it writes: cuDNN leaves adding
+a residual, and taking the gradient through a ReLU, to passes over memory of their own.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+# The compiler takes what is annotated as a constant and all else as it comes.
+# ruff: noqa: ANN001, ANN202
+
+BLOCK = 64
+"""Channels to a tile, in and out; also the granularity of the layers it serves."""
+
+MANY_PIXELS = 100_000
+"""From here on the pixels of a layer are cut into 8 parts, below into 4."""
+
+LEAST = tl.constexpr(16)
+"""The narrowest matrix that can be multiplied with."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weight_gradients(  # type: ignore[no-untyped-def]
+    inputs,
+    gradients,
+    weights,
+    biases,
+    num_layers: tl.constexpr,
+    num_pixels,
+    height: tl.constexpr,
+    width: tl.constexpr,
+    num_in: tl.constexpr,
+    num_out: tl.constexpr,
+    num_parts: tl.constexpr,
+    block: tl.constexpr,
+    depth: tl.constexpr,
+):
+    # A program owns one row of taps of one tile of one layer, over one part of the pixels. Rows of
+    # taps come fastest, so that programs which read the same pixels run side by side.
+    program = tl.program_id(0)
+    tap_row = program % 3
+    part = (program // 3) % num_parts
+    tile = program // (3 * num_parts)
+    in_tiles: tl.constexpr = num_in // block
+    out_tiles: tl.constexpr = num_out // block
+    from_channel = tile % in_tiles * block
+    to_channel = tile // in_tiles % out_tiles * block
+    layer = tile // (in_tiles * out_tiles)
+
+    input_start = _chosen(inputs, layer, num_layers)
+    gradient_start = _chosen(gradients, layer, num_layers)
+    channel = tl.arange(0, block)
+    step = tl.arange(0, depth)
+    left = tl.zeros((block, block), tl.float32)
+    middle = tl.zeros((block, block), tl.float32)
+    right = tl.zeros((block, block), tl.float32)
+    sums = tl.zeros((block, LEAST), tl.float32)
+    ones = tl.full((depth, LEAST), 1.0, gradients[0].dtype.element_ty)
+    rounds = tl.cdiv(tl.cdiv(num_pixels, depth), num_parts)
+    first = part * rounds * depth
+    last = tl.minimum(first + rounds * depth, num_pixels)
+    for start in range(first, last, depth):
+        pixel = start + step
+        inside = pixel < last
+        column = pixel % width
+        row = pixel // width % height + tap_row - 1
+        reaches = inside & (row >= 0) & (row < height)
+        gradient_at = gradient_start + pixel[:, None] * num_out + (to_channel + channel)[None, :]
+        gradient_at = tl.multiple_of(gradient_at, [1, 16])
+        gradient = tl.load(gradient_at, mask=inside[:, None], other=0.0)
+        source = pixel + (tap_row - 1) * width
+        input_at = input_start + source[:, None] * num_in + (from_channel + channel)[None, :]
+        input_at = tl.multiple_of(input_at, [1, 16])
+        turned = tl.trans(gradient)
+        # The three taps of a row read nearly the same pixels: the first brings them into the cache
+        # of the processor (.ca), which spares the cache all processors share.
+        here = tl.load(input_at, mask=reaches[:, None], other=0.0, cache_modifier=".ca")
+        middle = tl.dot(turned, here, middle)
+        there = reaches & (column > 0)
+        here = tl.load(input_at - num_in, mask=there[:, None], other=0.0, cache_modifier=".ca")
+        left = tl.dot(turned, here, left)
+        there = reaches & (column < width - 1)
+        here = tl.load(input_at + num_in, mask=there[:, None], other=0.0, cache_modifier=".ca")
+        right = tl.dot(turned, here, right)
+        # As a product with ones; adding up would hold the other products up.
+        sums = tl.dot(turned, ones, sums)
+
+    # Parts are stored apart and added in a fixed order afterwards: the result never wavers.
+    place = part * num_layers + layer
+    weight_at = (
+        weights + ((place * num_out + to_channel + channel[:, None]) * 9 + tap_row * 3) * num_in
+    )
+    weight_at = weight_at + from_channel + channel[None, :]
+    tl.store(weight_at, left)
+    tl.store(weight_at + num_in, middle)
+    tl.store(weight_at + 2 * num_in, right)
+    if (tap_row == 1) & (from_channel == 0):
+        total = tl.max(sums, 1)  # all columns are equal
+        tl.store(biases + place * num_out + to_channel + channel, total)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _chosen(tensors, layer, num_layers: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the start of one of several tensors, by a number known at run time alone."""
+    address = tensors[0].to(tl.int64)
+    for other in tl.static_range(1, num_layers):
+        address = tl.where(layer == other, tensors[other].to(tl.int64), address)
+    return address.to(tensors[0].dtype)
+
+
+def weight_gradients(
+    inputs: list[Tensor], gradients: list[Tensor], *, num_parts: int | None = None, depth: int = 64
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return the gradients of weights and biases of 3x3 convolutions that keep the size.
+
+    Args:
+        inputs: What each layer read, ``(N, IN, H, W)`` in channels-last order; one shape for all.
+        gradients: The gradient of what each wrote, ``(N, OUT, H, W)``, likewise.
+        num_parts: Into how many parts the pixels are cut, so that every processor has work.
+        depth: Pixels to a round.
+
+    Returns:
+        Float32 ``(OUT, IN, 3, 3)`` in channels-last order and ``(OUT,)`` for each layer.
+    """
+    number, (batch, num_in, height, width) = len(inputs), inputs[0].shape
+    num_out, num_pixels = gradients[0].shape[1], batch * height * width
+    parts = num_parts or (4 if num_pixels < MANY_PIXELS else 8)
+    weights = inputs[0].new_empty((parts, number, num_out, 3, 3, num_in), dtype=torch.float32)
+    biases = inputs[0].new_empty((parts, number, num_out), dtype=torch.float32)
+    read = tuple(_flat(part) for part in inputs)
+    wrote = tuple(_flat(part) for part in gradients)
+    tiles = number * (num_out // BLOCK) * (num_in // BLOCK)
+    _weight_gradients[(tiles * parts * 3,)](
+        read,
+        wrote,
+        weights,
+        biases,
+        num_layers=number,
+        num_pixels=num_pixels,
+        height=height,
+        width=width,
+        num_in=num_in,
+        num_out=num_out,
+        num_parts=parts,
+        block=BLOCK,
+        depth=depth,
+        num_warps=4,
+        num_stages=3,
+    )
+    return list(weights.sum(0).permute(0, 1, 4, 2, 3)), list(biases.sum(0))
+
+
+@triton.jit(do_not_specialize=["num_pixels", "height", "width"])  # type: ignore[untyped-decorator]
+def _convolve(  # type: ignore[no-untyped-def]
+    image,
+    weight,
+    bias,
+    other,
+    slope,
+    result,
+    num_pixels,
+    height,
+    width,
+    num_in: tl.constexpr,
+    num_out: tl.constexpr,
+    backwards: tl.constexpr,
+    has_bias: tl.constexpr,
+    rectifies: tl.constexpr,
+    adds: tl.constexpr,
+    masks: tl.constexpr,
+    leaks: tl.constexpr,
+    pixels: tl.constexpr,
+    block: tl.constexpr,
+    depth: tl.constexpr,
+):
+    # A program owns some of the pixels, in the order of memory, and some of the outputs.
+    pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
+    inside = pixel < num_pixels
+    column = pixel % width
+    row = pixel // width % height
+    place = pixel.to(tl.int64)[:, None]
+    step = tl.arange(0, depth)
+    channel = tl.program_id(1) * block + tl.arange(0, block)
+    exists = channel < num_out
+    image_at = image + place * num_in + step[None, :]
+    sums = tl.zeros((pixels, block), tl.float32)
+    slices: tl.constexpr = num_in // depth
+    for turn in range(9 * slices):
+        tap = turn // slices
+        start = turn % slices * depth
+        down = tap // 3 - 1
+        right = tap % 3 - 1
+        there = inside & (row + down >= 0) & (row + down < height)
+        there = there & (column + right >= 0) & (column + right < width)
+        # Nine taps read nearly the same pixels: the first brings them into the cache of the
+        # processor (.ca).
+        values = tl.load(
+            image_at + ((down * width + right) * num_in + start),
+            mask=there[:, None],
+            other=0.0,
+            cache_modifier=".ca",
+        )
+        if backwards:  # the kernel turned around, its inputs and outputs exchanged
+            weight_at = weight + (start + step)[:, None] * (9 * num_out) + channel[None, :]
+            weight_at = weight_at + (8 - tap) * num_out
+        else:
+            weight_at = weight + channel[None, :] * (9 * num_in) + (start + step)[:, None]
+            weight_at = weight_at + tap * num_in
+        sums = tl.dot(values, tl.load(weight_at, mask=exists[None, :], other=0.0), sums)
+    if has_bias:
+        sums += tl.load(bias + channel, mask=exists, other=0.0).to(tl.float32)[None, :]
+    result_at = place * num_out + channel[None, :]
+    kept = inside[:, None] & exists[None, :]
+    if adds:
+        sums += tl.load(other + result_at, mask=kept, other=0.0).to(tl.float32)
+    if masks:
+        sums = tl.where(tl.load(other + result_at, mask=kept, other=0.0) > 0, sums, 0.0)
+    if leaks:
+        sums = tl.where(sums > 0, sums, sums * tl.load(slope).to(tl.float32))
+    if rectifies:
+        sums = tl.maximum(sums, 0.0)
+    tl.store(result + result_at, sums.to(result.dtype.element_ty), mask=kept)
+
+
+def convolve(
+    image: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    add: Tensor | None = None,
+    mask: Tensor | None = None,
+    slope: Tensor | None = None,
+    rectify: bool = False,
+    backwards: bool = False,
+    *,
+    pixels: int = 128,
+    stages: int = 3,
+) -> Tensor:
+    """Do what `musigma.kernels.conv3x3.convolve` says, on tensors in channels-last order.
+
+    The number of inputs is a multiple of 32, that of outputs of 8; there is one of `add` and `mask`
+    at most. `pixels` and `stages` are those of a `Form`.
+    """
+    batch, num_in, height, width = image.shape
+    num_out, num_pixels = weight.shape[1 if backwards else 0], batch * height * width
+    block = min(BLOCK, max(LEAST.value, triton.next_power_of_2(num_out)))
+    result = image.new_empty((batch, height, width, num_out))
+    other = add if add is not None else mask
+    _convolve[(-(-num_pixels // pixels), -(-num_out // block))](
+        _flat(image),
+        _flat(weight),
+        bias,
+        None if other is None else _flat(other),
+        slope,
+        result,
+        num_pixels,
+        height,
+        width,
+        num_in=num_in,
+        num_out=num_out,
+        backwards=backwards,
+        has_bias=bias is not None,
+        rectifies=rectify,
+        adds=add is not None,
+        masks=mask is not None,
+        leaks=slope is not None,
+        pixels=pixels,
+        block=block,
+        depth=64 if num_in % 64 == 0 else 32,
+        num_warps=pixels // 32,
+        num_stages=stages,
+    )
+    return result.permute(0, 3, 1, 2)
+
+
+def _flat(values: Tensor) -> Tensor:
+    assert values.is_contiguous(memory_format=torch.channels_last)
+    return values.permute(0, 2, 3, 1)

@@ -1,0 +1,255 @@
+"""GCDN: convolutions whose neighbours are also the pixels with the most similar features."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
+from torch import Tensor, nn
+
+from musigma.networks.base import Network
+from musigma.networks.neighbour_search import Candidates, at_least
+from musigma.networks.registry import register
+
+SMALLEST_SIDE = 8
+"""Pixels to which smaller images are continued: room for reflection and for every neighbour."""
+
+SLOPE = 0.2
+"""Of the leaky ReLU below 0: the default of the authors' TensorFlow."""
+
+DECAY = 10.0
+"""Squared distance at which an edge counts for 1/e."""
+
+MANY_VALUES = 2**24
+"""Values of the edges' filters made at once: 64 MiB."""
+
+
+def similar_pixels(features: Tensor, *, count: int, window: int) -> Tensor:
+    """Return for each pixel the places of those with the nearest features, ``(N, H W, count)``.
+
+    They lie in a window around it, and not among the nine that a 3x3 convolution sees anyway.
+    """
+    height, width = features.shape[-2:]
+    candidates = Candidates(height, width, window=window, near=1, device=features.device)
+    found = []
+    with torch.no_grad(), torch.autocast(_device(features), enabled=False):
+        grid = features.float()
+        for rows, others in candidates.bands():
+            query, key = (_tokens(grid[:, :, part]) for part in (rows, others))
+            # The query's own square is the same for all candidates.
+            distance = key.square().sum(-1).unsqueeze(1) - 2 * query @ key.mT
+            distance = distance.masked_fill(~candidates.mask(rows, others), torch.inf)
+            # The nearest first, in a definite order: it decides how sums are rounded.
+            place = distance.topk(count, largest=False).indices
+            found.append(place + (others.start or 0) * width)
+    return torch.cat(found, dim=1)
+
+
+def _tokens(features: Tensor) -> Tensor:
+    return features.flatten(2).mT.contiguous()
+
+
+def _device(features: Tensor) -> str:
+    return "cpu" if features.is_meta else features.device.type
+
+
+class EdgeFilter(nn.Module):
+    """One side of the low-rank filter of an edge, made from the edge's label.
+
+    The matrix that makes it is circulant in blocks: each part of the result is made by the same
+    weights from the label, moved on by the size of a part.
+    """
+
+    def __init__(self, num_labels: int, channels: int, *, rank: int, num_parts: int) -> None:
+        super().__init__()
+        self.shifts = [part * (num_labels // num_parts) for part in range(num_parts)]
+        self.rank, self.size = rank, channels // num_parts
+        self.weight = nn.Parameter(torch.empty(rank * self.size, num_labels))
+        self.bias = nn.Parameter(torch.zeros(rank, channels))
+        nn.init.normal_(self.weight, std=num_labels**-1.0)
+
+    def forward(self, label: Tensor) -> Tensor:
+        """Map labels ``(..., num_labels)`` to vectors ``(..., rank, channels)``."""
+        moved = torch.stack([label.roll(shift, -1) for shift in self.shifts], dim=-2)
+        parts = torch.unflatten(F.linear(moved, self.weight), -1, (self.rank, self.size))
+        return parts.transpose(-3, -2).flatten(-2) + self.bias
+
+
+class GraphConv(nn.Module):
+    """The mean of a 3x3 convolution and of filtered features of similar pixels.
+
+    For an edge with label ``d = h_j - h_i``, the filter is ``sum_r l_r(d) left_r(d) right_r(d)^T``
+    and counts ``exp(-|d|^2 / 10)``.
+    """
+
+    def __init__(self, channels: int, out_channels: int, *, rank: int, num_parts: int) -> None:
+        super().__init__()
+        self.local = _conv(channels, out_channels, 3)
+        self.label = nn.Linear(channels, channels)
+        out_parts = num_parts if out_channels == channels else 1
+        self.right = EdgeFilter(channels, channels, rank=rank, num_parts=num_parts)
+        self.left = EdgeFilter(channels, out_channels, rank=rank, num_parts=out_parts)
+        self.strength = nn.Linear(channels, rank)
+        nn.init.normal_(self.strength.weight, std=rank**-0.5)
+        self.bias = nn.Parameter(torch.zeros(out_channels, 1, 1))
+
+    def forward(self, features: Tensor, neighbours: Tensor) -> Tensor:
+        """Convolve."""
+        pixels = _tokens(features)
+        rank, channels = self.right.bias.shape
+        values_each = 2 * rank * channels * neighbours.shape[-1] * len(features)
+        at_once = max(1, MANY_VALUES // values_each)
+        if torch.compiler.is_compiling() or features.is_meta:
+            mixed = self._mix(pixels, pixels, neighbours)
+        else:
+            parts = zip(
+                *(torch.split(each, at_once, 1) for each in (pixels, neighbours)), strict=True
+            )
+            mixed = torch.cat([self._mix(pixels, some, near) for some, near in parts], dim=1)
+        mixed = torch.unflatten(mixed.mT, -1, features.shape[-2:])
+        return (self.local(features) + mixed) / 2 + self.bias
+
+    def _mix(self, pixels: Tensor, some: Tensor, neighbours: Tensor) -> Tensor:
+        """Filter the neighbours of some pixels, ``(N, number, out_channels)``."""
+        count, channels = neighbours.shape[-1], pixels.shape[-1]
+        place = neighbours.flatten(1).unsqueeze(-1).expand(-1, -1, channels)
+        seen = torch.unflatten(pixels.gather(1, place), 1, (-1, count))
+        difference = seen - some.unsqueeze(2)
+        label = F.leaky_relu(self.label(difference), SLOPE)
+        inner = (self.right(label) @ seen.unsqueeze(-1)).squeeze(-1) * self.strength(label)
+        filtered = (inner.unsqueeze(-2) @ self.left(label)).squeeze(-2)
+        near = (-difference.square().sum(-1, keepdim=True) / DECAY).exp()
+        return (filtered * near).mean(2)
+
+
+def _conv(in_channels: int, out_channels: int, size: int, *, bias: bool = False) -> nn.Conv2d:
+    padding = size // 2
+    layer = nn.Conv2d(
+        in_channels, out_channels, size, padding=padding, padding_mode="reflect", bias=bias
+    )
+    # Keeps the variance without the batch norms (He et al. 2015).
+    nn.init.kaiming_normal_(layer.weight, a=SLOPE)
+    return layer
+
+
+class Start(nn.Module):
+    """One of three branches that look at the image through kernels of one size."""
+
+    def __init__(self, channels: int, width: int, *, size: int, rank: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for into in (channels, width, width):
+            layers += [_conv(into, width, size), nn.LeakyReLU(SLOPE)]
+        self.body = nn.Sequential(*layers)
+        self.graph = GraphConv(width, width, rank=rank, num_parts=1)
+
+    def forward(self, image: Tensor, *, count: int, window: int) -> Tensor:
+        """Return features of the image."""
+        features = self.body(image)
+        return self.graph(features, similar_pixels(features, count=count, window=window))
+
+
+class Filter(nn.Module):
+    """A convolution and three graph convolutions, on one graph made of what the first gives."""
+
+    def __init__(self, width: int, *, rank: int, num_parts: int) -> None:
+        super().__init__()
+        self.first = _conv(width, width, 3, bias=True)
+        self.graphs = nn.ModuleList(
+            GraphConv(width, width, rank=rank, num_parts=num_parts) for _ in range(3)
+        )
+
+    def forward(self, features: Tensor, *, count: int, window: int) -> Tensor:
+        """Filter the features."""
+        features = F.leaky_relu(self.first(features), SLOPE)
+        neighbours = similar_pixels(features, count=count, window=window)
+        for graph in self.graphs:
+            features = F.leaky_relu(graph(features, neighbours), SLOPE)
+        return features
+
+
+class GCDN(Network):
+    """Graph-convolutional denoising network, without a noise map.
+
+    A high-pass filter sees the features once; then low-pass filters refine, step by step,
+    ``beta_t * high + (1 - alpha_t) * features``. Batch norms are folded into what they follow.
+
+    The paper leaves open what the release answers: 16 neighbours, leaky slopes, three parts. Where
+    the release departs from the paper, the paper is followed: the middle branch looks at its own
+    features (the release's at those of the first), and parts of a filter are made from labels
+    moved on by a third each (by 0, two thirds and a whole in the release). In the release a tile
+    has one search window; here each pixel has its own. Its weights are TensorFlow files, which are
+    not read here. The paper is about grey images; for colour, only the channels differ.
+
+    Args:
+        scale: 1.
+        channels: 1 for grey images, 3 for colour.
+        width: Channels, a multiple of 3.
+        rank: Of the edges' filters.
+        num_steps: Low-pass filters.
+        num_neighbours: Similar pixels that each sees.
+        window: Side of the window in which they are looked for.
+    """
+
+    feature_radius = None
+    radius = None
+    num_values_apart = 4 * MANY_VALUES
+
+    def __init__(
+        self,
+        *,
+        scale: int,
+        channels: int = 1,
+        width: int = 132,
+        rank: int = 11,
+        num_steps: int = 4,
+        num_neighbours: int = 16,
+        window: int = 49,
+    ) -> None:
+        super().__init__()
+        self.scale = self.feature_scale = scale
+        self.in_channels = self.out_channels = channels
+        self.feature_channels = width
+        self.search = {"count": num_neighbours, "window": window}
+        self.start = nn.ModuleList(
+            Start(channels, width // 3, size=size, rank=rank) for size in (3, 5, 7)
+        )
+        self.high = Filter(width, rank=rank, num_parts=3)
+        self.low = nn.ModuleList(Filter(width, rank=rank, num_parts=3) for _ in range(num_steps))
+        self.alpha = nn.Parameter(torch.full((num_steps,), 0.5))
+        self.beta = nn.Parameter(torch.full((num_steps,), 0.5))
+        self.tail = GraphConv(width, channels, rank=rank, num_parts=3)
+
+    def features(self, low: Tensor) -> Tensor:
+        """Return what the last graph convolution sees, with the padding of small images."""
+        image = at_least(low, SMALLEST_SIDE)
+        branches = [branch(image, **self.search) for branch in self.start]
+        features = F.leaky_relu(torch.cat(branches, dim=1), SLOPE)
+        high = self.high(features, **self.search)
+        for step, alpha, beta in zip(self.low, self.alpha, self.beta, strict=True):
+            features = beta * high + (1 - alpha) * features
+            features = features + step(features, **self.search)
+        return features
+
+    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+        """Take the predicted noise away from the image."""
+        noise = self.tail(features, similar_pixels(features, **self.search))
+        return low - noise[..., : low.shape[-2], : low.shape[-1]]
+
+
+FACTS: dict[str, Any] = {
+    "scales": (1,),
+    "paper": "Valsesia et al., Deep Graph-Convolutional Image Denoising, TIP 2020",
+    "year": 2020,
+}
+
+
+@register("gcdn", **FACTS)
+def gcdn(*, scale: int, **settings: Any) -> GCDN:
+    """For grey images."""
+    return GCDN(scale=scale, **settings)
+
+
+@register("gcdn-colour", **FACTS)
+def gcdn_colour(*, scale: int, **settings: Any) -> GCDN:
+    """For colour images."""
+    return GCDN(scale=scale, **{"channels": 3, **settings})

@@ -1,0 +1,318 @@
+"""N3Net: short DnCNNs, and between them blocks that bring each patch its nearest neighbours."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
+from torch import Tensor, nn
+
+from musigma.networks.base import Network
+from musigma.networks.denoising.dncnn import plain_stack
+from musigma.networks.neighbour_search import Candidates, larger
+from musigma.networks.registry import Recognised, register
+
+STRIDE = 5
+"""Pixels between two patches, whose side is twice that."""
+
+LOG_TEMPERATURE = math.log(0.1)
+"""What the authors add to the predicted temperature, a logarithm."""
+
+FAR = -1e12
+"""Likeness of what is no candidate; finite, so that a lone patch may stand for its neighbours."""
+
+TAKEN = -1e8
+"""Least logarithm of what is left of a neighbour: a taken one comes before what is no candidate."""
+
+LEFT_OVER = 1e-7
+"""Added to what is left of a neighbour where the gradient divides by it, as the authors do."""
+
+EPSILON = 1e-5
+"""What the batch norms of the release add to the variance."""
+
+
+def to_patches(image: Tensor) -> Tensor:
+    """Cut an image into overlapping patches, ``(N, 4 STRIDE^2 C, rows, columns)``.
+
+    Sides are multiples of the stride; a patch is four cells of a stride's side.
+    """
+    cells = F.pixel_unshuffle(image, STRIDE)
+    top, bottom = cells[..., :-1, :], cells[..., 1:, :]
+    corners = [top[..., :-1], top[..., 1:], bottom[..., :-1], bottom[..., 1:]]
+    return torch.cat(corners, dim=1)
+
+
+def from_patches(patches: Tensor) -> Tensor:
+    """Put patches back where they were cut, with the mean where they overlap."""
+    total, count = _lay_out(patches), _lay_out(torch.ones_like(patches[:1, :4]))
+    return F.pixel_shuffle(total / count, STRIDE)
+
+
+def _lay_out(patches: Tensor) -> Tensor:
+    top_left, top_right, bottom_left, bottom_right = patches.chunk(4, dim=1)
+    top = F.pad(top_left, (0, 1, 0, 1)) + F.pad(top_right, (1, 0, 0, 1))
+    return top + F.pad(bottom_left, (0, 1, 1, 0)) + F.pad(bottom_right, (1, 0, 1, 0))
+
+
+def nearest_mixes(likeness: Tensor, values: Tensor, *, num_neighbours: int) -> Tensor:
+    """Return soft nearest neighbours: the first, the second and so on, each a mean of all values.
+
+    Round `j` weighs by ``w_j = softmax(a_j)``, and the next by ``a_{j+1} = a_j + log(1 - w_j)``:
+    what was taken counts for less. As likenesses grow, the means become the neighbours themselves.
+
+    Args:
+        likeness: Of each query and each key, ``(N, L, K)``.
+        values: Of the keys, ``(N, K, C)``.
+        num_neighbours: Rounds.
+
+    Returns:
+        ``(N, L, num_neighbours, C)``.
+    """
+    mixes = []
+    for _ in range(num_neighbours):
+        log_weight = likeness.log_softmax(-1)
+        mixes.append(log_weight.exp() @ values)
+        likeness = likeness + _log_left(log_weight)
+    return torch.stack(mixes, dim=2)
+
+
+def _log_left(log_weight: Tensor) -> Tensor:
+    """Return ``log(1 - w)``, with a gradient that stays finite where nothing is left."""
+    left = -log_weight.expm1()
+    guarded = (left + LEFT_OVER).log()
+    return guarded + (left.detach().log().clamp_min(TAKEN) - guarded.detach())
+
+
+class N3Block(nn.Module):
+    """Adds to the features how the nearest neighbours of each patch differ from it."""
+
+    def __init__(
+        self, channels: int, *, width: int, embedding: int, num_neighbours: int, window: int
+    ) -> None:
+        super().__init__()
+        self.num_neighbours, self.window = num_neighbours, window
+        self.embed = plain_stack(channels, embedding, width=width, dilations=(1, 1, 1))
+        self.temperature = plain_stack(channels, 1, width=width, dilations=(1, 1, 1))
+        # Stands for the batch norm of the distances, whose offset has no effect on a softmax. It
+        # starts with the mean over a patch, on the order of one.
+        self.distance_scale = nn.Parameter(torch.tensor(1 / (4 * STRIDE**2 * embedding)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the features and the differences, ``(1 + num_neighbours)`` times the channels."""
+        values = to_patches(_pad(features))
+        embedded = to_patches(_pad(self.embed(features)))
+        coldness = -to_patches(_pad(self.temperature(features))).mean(1) - LOG_TEMPERATURE
+        mixes = self._neighbours(values, embedded, coldness)
+        height, width = features.shape[-2:]
+        top, left = ((_padded(size) - size) // 2 for size in (height, width))
+        mixes = mixes.to(features.dtype)[..., top : top + height, left : left + width]
+        differences = torch.unflatten(mixes, 1, (self.num_neighbours, -1)) - features.unsqueeze(1)
+        return torch.cat([features, differences.flatten(1, 2)], dim=1)
+
+    def _neighbours(self, values: Tensor, embedded: Tensor, coldness: Tensor) -> Tensor:
+        """Return the neighbours of all patches as images, neighbour by neighbour."""
+        rows, columns = values.shape[-2:]
+        device = values.device
+        candidates = Candidates(rows, columns, window=self.window, near=0, device=device)
+        mixes = []
+        # Half precision has too few digits for differences of squares.
+        with torch.autocast("cpu" if values.is_meta else device.type, enabled=False):
+            factor = self.distance_scale.float() * coldness.float().exp()
+            grid, values = embedded.float(), values.float()
+            for some, others in candidates.bands():
+                query, key = (_tokens(grid[:, :, part]) for part in (some, others))
+                distance = (
+                    query.square().sum(-1, keepdim=True)
+                    - 2 * query @ key.mT
+                    + key.square().sum(-1).unsqueeze(1)
+                )
+                likeness = -distance * factor[:, some].flatten(1).unsqueeze(-1)
+                likeness = likeness.masked_fill(~candidates.mask(some, others), FAR)
+                mix = nearest_mixes(
+                    likeness, _tokens(values[:, :, others]), num_neighbours=self.num_neighbours
+                )
+                mixes.append(torch.unflatten(mix.permute(0, 2, 3, 1), -1, (-1, columns)))
+            # Each neighbour of each channel is put back as an image of its own.
+            patches = torch.cat(mixes, dim=-2).flatten(0, 1)
+            images = torch.unflatten(from_patches(patches), 0, (-1, self.num_neighbours))
+            return images.flatten(1, 2)
+
+
+def _tokens(patches: Tensor) -> Tensor:
+    return patches.flatten(2).mT.contiguous()
+
+
+def _padded(size: int) -> int:
+    """Least length from `size` that whole patches cover."""
+    return STRIDE * larger((size + STRIDE - 1) // STRIDE, 2)
+
+
+def _pad(image: Tensor) -> Tensor:
+    """Pad with zeros on all sides, as the release does."""
+    height, width = image.shape[-2:]
+    down, across = _padded(height) - height, _padded(width) - width
+    return F.pad(image, (across // 2, across - across // 2, down // 2, down - down // 2))
+
+
+class N3Net(Network):
+    """Neural nearest neighbours network, without a noise map; the authors' weights load.
+
+    Each DnCNN corrects the first channels of what it sees. Batch norms are folded into the
+    convolutions; the authors' train with them. Patches have 10x10 pixels, 5 pixels apart, and find
+    their neighbours among the 15x15 around them, as in the release; where there are fewer, which
+    the release refuses, among those there are. The paper is about grey images; the network for
+    colour differs in nothing but the channels of its image.
+
+    The features are what the last convolution sees, and the image that it corrects.
+
+    Args:
+        scale: 1.
+        channels: 1 for grey images, 3 for colour.
+        num_blocks: DnCNNs, with a block of neighbours between any two.
+        num_layers: Convolutions of each DnCNN.
+        width: Channels inside all of them.
+        between: Channels that they hand on, and of the embedding.
+        num_neighbours: Of each patch.
+        window: Side of the window of patches in which they are looked for.
+    """
+
+    feature_radius = None
+    radius = None
+
+    def __init__(
+        self,
+        *,
+        scale: int,
+        channels: int = 1,
+        num_blocks: int = 3,
+        num_layers: int = 6,
+        width: int = 64,
+        between: int = 8,
+        num_neighbours: int = 7,
+        window: int = 15,
+    ) -> None:
+        super().__init__()
+        self.scale = self.feature_scale = scale
+        self.in_channels = self.out_channels = channels
+        self.feature_channels = width + channels
+        # The neighbours as overlapping patches, thrice, and as images; what convolutions hold.
+        self.num_values = 14 * num_neighbours * between + 6 * width
+        seen = [channels, *(between * (1 + num_neighbours) for _ in range(num_blocks - 1))]
+        made = [*(between for _ in range(num_blocks - 1)), channels]
+        self.blocks = nn.ModuleList(
+            plain_stack(into, out, width=width, dilations=(1,) * num_layers)
+            for into, out in zip(seen, made, strict=True)
+        )
+        self.nls = nn.ModuleList(
+            N3Block(
+                between,
+                width=width,
+                embedding=between,
+                num_neighbours=num_neighbours,
+                window=window,
+            )
+            for _ in range(num_blocks - 1)
+        )
+
+    def features(self, low: Tensor) -> Tensor:
+        """Return what the last convolution sees, and the image that it corrects."""
+        features = low
+        for block, neighbours in zip(self.blocks, self.nls, strict=False):
+            made = block(features)
+            num_shared = min(made.shape[1], features.shape[1])
+            made = torch.cat(
+                [made[:, :num_shared] + features[:, :num_shared], made[:, num_shared:]], dim=1
+            )
+            features = neighbours(made)
+        last = self.blocks[-1]
+        assert isinstance(last, nn.Sequential)
+        return torch.cat([last[:-1](features), features[:, : self.out_channels]], dim=1)
+
+    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+        """Correct the image."""
+        hidden, image = features[:, : -self.out_channels], features[:, -self.out_channels :]
+        last = self.blocks[-1]
+        assert isinstance(last, nn.Sequential)
+        return image + last[-1](hidden)
+
+
+STACK = re.compile(r"(blocks\.\d+|nls\.\d+\.(?:embedcnn|tempcnn))\.(conv1|conv2|layer1|\d+)\b")
+
+
+def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
+    """Tell from its keys whether a state dict is an N3Net for Gaussian noise."""
+    first, last = "blocks.0.conv1.weight", "nls.0.tempcnn.6.weight"
+    if not {first, last, "nls.0.n3aggregation.aggregation.nnn.bn.weight"} <= state.keys():
+        return None
+    width, channels = state[first].shape[:2]
+    between = state["nls.0.embedcnn.0.weight"].shape[1]
+    settings = {
+        "num_blocks": sum(key.endswith(".conv1.weight") for key in state),
+        "num_layers": 2 + sum(value.ndim == 4 for key, value in state.items() if "0.layer1" in key),
+        "width": width,
+        "between": between,
+        "num_neighbours": state["blocks.1.conv1.weight"].shape[1] // between - 1,
+    }
+    return "n3net" if channels == 1 else "n3net-colour", 1, settings
+
+
+def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Fold the batch norms of the release and number its layers; one norm that it never uses goes.
+
+    >>> sorted(adapt({"blocks.0.conv2.weight": torch.ones(1, 1, 3, 3),
+    ...               "blocks.0.conv2.bias": torch.ones(1), "blocks.0.bn1.weight": torch.ones(1)}))
+    ['blocks.0.0.bias', 'blocks.0.0.weight']
+    """
+    ours: dict[str, Tensor] = {}
+    counts: dict[str, int] = {}
+    ordered = sorted(state, key=lambda key: "conv2" in key)  # which the release registers last
+    for key in ordered:
+        found = STACK.match(key)
+        if found is None or state[key].ndim != 4:
+            continue
+        stack = found[1].replace("embedcnn", "embed").replace("tempcnn", "temperature")
+        number = counts.get(stack, 0)
+        counts[stack] = number + 1
+        weight, bias = _fold(state, key)
+        ours |= {f"{stack}.{2 * number}.weight": weight, f"{stack}.{2 * number}.bias": bias}
+    for key in state:
+        if key.endswith("nnn.bn.weight"):
+            block = key.split(".n3aggregation")[0]
+            variance = state[key.replace("bn.weight", "bn.running_var")]
+            ours[f"{block}.distance_scale"] = (state[key] / (variance + EPSILON).sqrt()).squeeze()
+    return ours
+
+
+def _fold(state: dict[str, Tensor], key: str) -> tuple[Tensor, Tensor]:
+    """Return weight and bias of a convolution that does what it and its batch norm did."""
+    stem, weight = key.removesuffix(".weight"), state[key]
+    bias = state.get(f"{stem}.bias", weight.new_zeros(len(weight)))
+    place, _, number = stem.rpartition(".")
+    norm = f"{place}.{int(number) + 1}" if number.isdigit() else ""
+    if f"{norm}.running_var" in state:
+        factor = state[f"{norm}.weight"] / (state[f"{norm}.running_var"] + EPSILON).sqrt()
+        weight = weight * factor.view(-1, 1, 1, 1)
+        bias = (bias - state[f"{norm}.running_mean"]) * factor + state[f"{norm}.bias"]
+    return weight, bias
+
+
+FACTS: dict[str, Any] = {
+    "scales": (1,),
+    "paper": "Ploetz and Roth, Neural Nearest Neighbors Networks, NeurIPS 2018",
+    "year": 2018,
+    "adapt": adapt,
+}
+
+
+@register("n3net", recognise=recognise, **FACTS)
+def n3net(*, scale: int, **settings: Any) -> N3Net:
+    """For grey images; the released weights are for one noise level each."""
+    return N3Net(scale=scale, **settings)
+
+
+@register("n3net-colour", **FACTS)
+def n3net_colour(*, scale: int, **settings: Any) -> N3Net:
+    """For colour images."""
+    return N3Net(scale=scale, **{"channels": 3, **settings})

@@ -1,0 +1,132 @@
+"""NLRN: one residual block run twelve times, each time with attention over a window."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812 - the name that the field uses
+from torch import Tensor, nn
+
+from musigma.networks.base import Network, conv3x3
+from musigma.networks.registry import register
+from musigma.networks.super_resolution.swinir import from_windows, pad_by_mirror, to_windows
+
+
+class Scale(nn.Module):
+    """A factor and an offset for each channel: what batch normalisation is after training."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width, 1, 1))
+        self.bias = nn.Parameter(torch.zeros(width, 1, 1))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Scale the channels."""
+        return features * self.weight + self.bias
+
+
+class Norms(nn.Module):
+    """What one step has of its own."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.before, self.between, self.after = (Scale(width) for _ in range(3))
+
+
+class NLRN(Network):
+    """Non-local recurrent network, without a noise map.
+
+    All steps share the convolutions; each has batch norms of its own, kept here as what they are
+    after training. The likenesses of positions add up from step to step: as the sum of products of
+    queries and keys is the product of all queries and keys side by side, they are never stored.
+
+    The paper compares a position with the 45x45 around it, the official code with all of a crop of
+    45x45 that it moves over the image; here windows of that size lie side by side. The official
+    weights are TensorFlow files, which are not read here.
+
+    Args:
+        scale: 1.
+        channels: 1 for grey images, 3 for colour.
+        width: Channels, twice those of queries and keys.
+        num_steps: How many times the block is run.
+        window: Side of the windows.
+    """
+
+    feature_radius = None
+    radius = None
+
+    def __init__(
+        self,
+        *,
+        scale: int,
+        channels: int = 1,
+        width: int = 128,
+        num_steps: int = 12,
+        window: int = 45,
+    ) -> None:
+        super().__init__()
+        self.scale = self.feature_scale = scale
+        self.in_channels = self.out_channels = channels
+        self.feature_channels = width
+        self.size_multiple = self.window = window
+        # The pairs of a window, three times; queries and keys of all steps, twice.
+        self.num_values = 3 * window**2 + (2 * num_steps + 15) * width
+        self.head = nn.Sequential(Scale(channels), conv3x3(channels, width))
+        self.theta = nn.Conv2d(width, width // 2, kernel_size=1)
+        self.phi = nn.Conv2d(width, width // 2, kernel_size=1)
+        self.g = nn.Conv2d(width, width, kernel_size=1)
+        # The official code starts from 0, where no gradient reaches queries and keys.
+        nn.init.normal_(self.g.weight, std=0.01)
+        self.norms = nn.ModuleList(Norms(width) for _ in range(num_steps))
+        self.first, self.second = conv3x3(width, width), conv3x3(width, width)
+        self.last = Scale(width)
+        self.tail = conv3x3(width, channels)
+
+    def features(self, low: Tensor) -> Tensor:
+        """Return what the last convolution sees, with the padding."""
+        start = features = self.head(pad_by_mirror(low, multiple=self.window))
+        query, key = [], []
+        for norms in self.norms:
+            assert isinstance(norms, Norms)
+            seen = F.relu(norms.before(features))
+            query.append(self._tokens(self.theta(seen)))
+            key.append(self._tokens(self.phi(seen)))
+            seen = seen + self._attend(torch.cat(query, -1), torch.cat(key, -1), self.g(seen))
+            features = start + self.second(F.relu(norms.after(self.first(norms.between(seen)))))
+        return F.relu(self.last(features))
+
+    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+        """Add the predicted residual to the image."""
+        height, width = low.shape[-2:]
+        return low + self.tail(features)[..., :height, :width]
+
+    def _attend(self, query: Tensor, key: Tensor, values: Tensor) -> Tensor:
+        """Make each position a mean of its window's values, weighted by likeness."""
+        height, width = values.shape[-2:]
+        mixed = F.scaled_dot_product_attention(
+            query.unsqueeze(1), key.unsqueeze(1), self._tokens(values).unsqueeze(1), scale=1.0
+        )
+        # The copy frees the exported graph from the memory layout of the kernel that ran here.
+        mixed = mixed.squeeze(1).clone(memory_format=torch.contiguous_format)
+        return from_windows(mixed, self.window, height, width).permute(0, 3, 1, 2)
+
+    def _tokens(self, features: Tensor) -> Tensor:
+        return to_windows(features.permute(0, 2, 3, 1), self.window)
+
+
+FACTS: dict[str, Any] = {
+    "scales": (1,),
+    "paper": "Liu et al., Non-Local Recurrent Network for Image Restoration, NeurIPS 2018",
+    "year": 2018,
+}
+
+
+@register("nlrn", **FACTS)
+def nlrn(*, scale: int, **settings: Any) -> NLRN:
+    """For grey images."""
+    return NLRN(scale=scale, **settings)
+
+
+@register("nlrn-colour", **FACTS)
+def nlrn_colour(*, scale: int, **settings: Any) -> NLRN:
+    """For colour images."""
+    return NLRN(scale=scale, **{"channels": 3, **settings})

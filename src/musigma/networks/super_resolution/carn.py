@@ -1,0 +1,215 @@
+"""CARN: blocks that cascade, each seeing all before it through a 1x1 convolution; and CARN-M."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from musigma.networks.base import MeanShift, Network, Settings, conv3x3
+from musigma.networks.registry import Recognised, register
+
+SCALES = (2, 3, 4)
+
+
+class ResidualBlock(nn.Module):
+    """Conv, ReLU, Conv, added to the input, then ReLU."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            conv3x3(width, width), nn.ReLU(inplace=True), conv3x3(width, width)
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Refine the features."""
+        return torch.relu(features + self.body(features))
+
+
+class EfficientBlock(nn.Module):
+    """The same with two grouped convolutions and a 1x1 one that mixes the groups."""
+
+    def __init__(self, width: int, num_groups: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            _grouped(width, width, num_groups),
+            nn.ReLU(inplace=True),
+            _grouped(width, width, num_groups),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, kernel_size=1),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Refine the features."""
+        return torch.relu(features + self.body(features))
+
+
+class Fusion(nn.Module):
+    """A 1x1 convolution with ReLU that brings gathered features back to one width."""
+
+    def __init__(self, width: int, num_inputs: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            nn.Conv2d(width * num_inputs, width, kernel_size=1), nn.ReLU(inplace=True)
+        )
+
+    def forward(self, gathered: Tensor) -> Tensor:
+        """Fuse the features."""
+        return self.body(gathered)
+
+
+def cascade(features: Tensor, blocks: Sequence[nn.Module], fusions: Sequence[nn.Module]) -> Tensor:
+    """Run blocks in turn, each on the fusion of the input and the results of all before it."""
+    gathered = features
+    for block, fusion in zip(blocks, fusions, strict=True):
+        gathered = torch.cat([gathered, block(features)], dim=1)
+        features = fusion(gathered)
+    return features
+
+
+class CascadingBlock(nn.Module):
+    """A cascade of three residual blocks; with groups, of one efficient block used three times."""
+
+    def __init__(self, width: int, num_groups: int) -> None:
+        super().__init__()
+        self.is_recursive = num_groups > 1
+        if self.is_recursive:
+            self.b1: nn.Module = EfficientBlock(width, num_groups)
+        else:
+            self.b1, self.b2, self.b3 = (ResidualBlock(width) for _ in range(3))
+        self.c1, self.c2, self.c3 = (Fusion(width, count) for count in (2, 3, 4))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Refine the features."""
+        blocks = (self.b1,) * 3 if self.is_recursive else (self.b1, self.b2, self.b3)
+        return cascade(features, blocks, (self.c1, self.c2, self.c3))
+
+
+class Upsampler(nn.Module):
+    """Pixel shuffle as in EDSR, but with a ReLU before each shuffle."""
+
+    def __init__(self, width: int, scale: int, num_groups: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for step in {2: (2,), 3: (3,), 4: (2, 2)}[scale]:
+            layers += [
+                _grouped(width, width * step**2, num_groups),
+                nn.ReLU(inplace=True),
+                nn.PixelShuffle(step),
+            ]
+        self.body = nn.Sequential(*layers)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Enlarge the features."""
+        return self.body(features)
+
+
+class CARN(Network):
+    """Cascading residual network; parameter names are those of the official release.
+
+    Args:
+        scale: 2, 3 or 4.
+        width: Channels of every block.
+        num_groups: Groups of the convolutions. More than one makes the recursive blocks of CARN-M.
+        multi_scale: Whether to hold the upsamplers of all three scales, as the official files do.
+            Those of other scales lie still: no gradient reaches them.
+        value_range: Range the layers work in. Official weights expect 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        scale: int,
+        width: int = 64,
+        num_groups: int = 1,
+        multi_scale: bool = False,
+        value_range: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.scale = self.feature_scale = scale
+        self.feature_channels = width
+        self.num_values = 24 * width
+        self.feature_radius = 1 + 3 * 3 * 2
+        # As in EDSR: 1, 1 / 2 and 1 / scale input pixels, together never more than two.
+        self.radius = self.feature_radius + 2
+        self.shift = MeanShift(value_range=value_range)
+        self.entry = conv3x3(3, width)
+        self.b1, self.b2, self.b3 = (CascadingBlock(width, num_groups) for _ in range(3))
+        self.c1, self.c2, self.c3 = (Fusion(width, count) for count in (2, 3, 4))
+        upsamplers = {f"up{each}": each for each in SCALES} if multi_scale else {"up": scale}
+        self.upsample = nn.ModuleDict(
+            {
+                key: Upsampler(width, each, num_groups).requires_grad_(each == scale)
+                for key, each in upsamplers.items()
+            }
+        )
+        self.upsampler_key = f"up{scale}" if multi_scale else "up"
+        self.exit = conv3x3(width, 3)
+
+    def features(self, low: Tensor) -> Tensor:
+        """Return the last fusion of the cascade."""
+        first = self.entry(self.shift(low))
+        return cascade(first, (self.b1, self.b2, self.b3), (self.c1, self.c2, self.c3))
+
+    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+        """Enlarge the features and turn them into an image."""
+        return self.shift.inverse(self.exit(self.upsample[self.upsampler_key](features)))
+
+
+def _grouped(in_channels: int, out_channels: int, num_groups: int) -> nn.Conv2d:
+    return nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=1, groups=num_groups)
+
+
+def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
+    """Tell from its keys whether a state dict is a CARN; official ones work in 0..1."""
+    if not {"entry.weight", "b1.b1.body.0.weight", "b1.c1.body.0.weight", "exit.weight"} <= (
+        state.keys()
+    ):
+        return None
+    width = state["entry.weight"].shape[0]
+    num_groups = width // state["b1.b1.body.0.weight"].shape[1]
+    multi_scale = "upsample.up2.body.0.weight" in state
+    name = "carn-multi" if multi_scale else "carn"
+    if num_groups > 1:
+        name = "carn-m"
+    settings = {"width": width, "num_groups": num_groups, "multi_scale": multi_scale}
+    return name, None if multi_scale else _single_scale(state, width), settings
+
+
+def _single_scale(state: Mapping[str, Tensor], width: int) -> int:
+    if "upsample.up.body.3.weight" in state:
+        return 4
+    return {4: 2, 9: 3}[state["upsample.up.body.0.weight"].shape[0] // width]
+
+
+def adapt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Leave the mean shift out."""
+    return {k: v for k, v in state.items() if not k.startswith(("sub_mean.", "add_mean."))}
+
+
+PAPER = (
+    "Ahn et al., Fast, Accurate, and Lightweight Super-Resolution with Cascading Residual Network, "
+    "ECCV 2018"
+)
+
+
+FACTS: dict[str, Any] = {"scales": SCALES, "paper": PAPER, "year": 2018, "adapt": adapt}
+
+
+@register("carn", recognise=recognise, **FACTS)
+def carn(*, scale: int, **settings: Any) -> CARN:
+    """One upsampler: the form whose parameters papers count."""
+    return CARN(scale=scale, **settings)
+
+
+@register("carn-multi", **FACTS)
+def carn_multi(*, scale: int, **settings: Any) -> CARN:
+    """The upsamplers of all scales: the form of the official file."""
+    return CARN(scale=scale, **{"multi_scale": True, **settings})
+
+
+@register("carn-m", **FACTS)
+def carn_m(*, scale: int, **settings: Any) -> CARN:
+    """Recursive blocks of grouped convolutions and all upsamplers, as in the official file."""
+    defaults: Settings = {"num_groups": 4, "multi_scale": True}
+    return CARN(scale=scale, **{**defaults, **settings})

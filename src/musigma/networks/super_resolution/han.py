@@ -1,0 +1,194 @@
+"""HAN: RCAN's trunk, whose groups are weighed against each other and each value by itself."""
+
+from collections.abc import Mapping
+from math import isqrt
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from musigma.networks.base import MeanShift, Network, conv3x3
+from musigma.networks.registry import Recognised, register
+from musigma.networks.super_resolution.edsr import pixel_shuffle_upsampler
+
+INITIAL_GAMMA = 0.01
+"""How much of an attention is added at first; the official 0 passes no gradient to its kernel."""
+
+
+class ChannelAttention(nn.Module):
+    """Weights each channel by what its mean says."""
+
+    def __init__(self, width: int, reduction: int) -> None:
+        super().__init__()
+        inner = max(width // reduction, 1)
+        self.conv_du = nn.Sequential(
+            nn.Conv2d(width, inner, kernel_size=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inner, width, kernel_size=1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Rescale the channels."""
+        return features * self.conv_du(features.mean((-2, -1), keepdim=True))
+
+
+class ResidualBlock(nn.Module):
+    """Conv, ReLU, Conv, channel attention, added to the input."""
+
+    def __init__(self, width: int, reduction: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            conv3x3(width, width),
+            nn.ReLU(inplace=True),
+            conv3x3(width, width),
+            ChannelAttention(width, reduction),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Refine the features."""
+        return features + self.body(features)
+
+
+class ResidualGroup(nn.Module):
+    """Residual blocks and a convolution, added to the input."""
+
+    def __init__(self, width: int, num_blocks: int, reduction: int) -> None:
+        super().__init__()
+        blocks = (ResidualBlock(width, reduction) for _ in range(num_blocks))
+        self.body = nn.Sequential(*blocks, conv3x3(width, width))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Refine the features."""
+        return features + self.body(features)
+
+
+class LayerAttention(nn.Module):
+    """Adds to each layer a mix of all layers, the least similar ones weighing most."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.tensor([INITIAL_GAMMA]))
+
+    def forward(self, layers: Tensor) -> Tensor:
+        """Mix ``(N, L, C, H, W)`` along the layers and stack them as channels."""
+        flat = layers.flatten(2)
+        # Similarities are sums over the whole image: half precision would overflow.
+        device = "cpu" if layers.is_meta else layers.device.type
+        with torch.autocast(device, enabled=False):
+            similarity = flat.float() @ flat.float().mT
+        identity = torch.eye(flat.shape[1], device=layers.device)
+        mix = (identity + self.gamma * (-similarity).softmax(-1)).to(flat.dtype)
+        return (mix @ flat).reshape(layers.shape).flatten(1, 2)
+
+
+class ChannelSpatialAttention(nn.Module):
+    """Weights every value by what its neighbours in channel and space say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # A 3x3x3 convolution over channels and space, written with the channel offset as input
+        # channel: a module with 5-D weights cannot be moved to channels_last.
+        self.conv = conv3x3(3, 1)
+        self.gamma = nn.Parameter(torch.tensor([INITIAL_GAMMA]))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Rescale the values."""
+        padded = pad(features, (0, 0, 0, 0, 1, 1))
+        triples = torch.stack([padded[:, :-2], features, padded[:, 2:]], dim=2)
+        weight = torch.sigmoid(self.conv(triples.flatten(0, 1))).reshape(features.shape)
+        return features + features * weight * self.gamma
+
+
+class HAN(Network):
+    """Holistic attention network; parameter names are those of the official release.
+
+    Args:
+        scale: 2, 3 or 4.
+        num_groups: Residual groups.
+        num_blocks: Residual blocks of each group.
+        width: Channels.
+        reduction: How many times fewer channels the channel attention has inside.
+        value_range: Range the layers work in. Official weights expect 255.
+    """
+
+    feature_radius = None
+    radius = None
+
+    def __init__(
+        self,
+        *,
+        scale: int,
+        num_groups: int = 10,
+        num_blocks: int = 20,
+        width: int = 64,
+        reduction: int = 16,
+        value_range: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.scale = self.feature_scale = scale
+        self.feature_channels = width
+        # All layers four times: as they are, stacked, mixed, and laid out for the convolution.
+        self.num_values = (5 * (num_groups + 1) + 5) * width
+        self.shift = MeanShift(value_range=value_range)
+        self.head = nn.Sequential(conv3x3(3, width))
+        groups = (ResidualGroup(width, num_blocks, reduction) for _ in range(num_groups))
+        self.body = nn.Sequential(*groups, conv3x3(width, width))
+        self.csa = ChannelSpatialAttention()
+        self.la = LayerAttention()
+        self.last_conv = conv3x3(width * (num_groups + 1), width)
+        self.last = conv3x3(2 * width, width)
+        self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
+
+    def features(self, low: Tensor) -> Tensor:
+        """Return the sum of the first features and those both attentions make of the trunk."""
+        first = self.head(self.shift(low))
+        layers = [first]
+        for group in self.body:
+            layers.append(group(layers[-1]))
+        # The official weights expect the last layer first.
+        stacked = torch.stack(layers[:0:-1], dim=1)
+        attended = [self.csa(layers[-1]), self.last_conv(self.la(stacked))]
+        return first + self.last(torch.cat(attended, dim=1))
+
+    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+        """Enlarge the features and turn them into an image."""
+        return self.shift.inverse(self.tail(features))
+
+
+def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
+    """Tell from its keys whether a state dict is a HAN; official ones work in 0..255."""
+    attention = "body.0.body.0.body.3.conv_du.0.weight"
+    distinctive = {"csa.gamma", "la.gamma", "last_conv.weight", attention, "tail.0.0.weight"}
+    if not distinctive <= state.keys():
+        return None
+    inner, width = state[attention].shape[:2]
+    step = isqrt(state["tail.0.0.weight"].shape[0] // width)
+    settings = {
+        "num_groups": state["last_conv.weight"].shape[1] // width - 1,
+        "num_blocks": _count(state, "body.0.", ".conv_du.0.weight"),
+        "width": width,
+        "reduction": width // inner,
+        "value_range": 255.0,
+    }
+    return "han", step ** _count(state, "tail.0.", ".weight"), settings
+
+
+def _count(state: Mapping[str, Tensor], start: str, end: str) -> int:
+    return sum(key.startswith(start) and key.endswith(end) for key in state)
+
+
+def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Leave out the colour shift and make the one 3-D kernel a 2-D one."""
+    ours = {k: v for k, v in state.items() if not k.startswith(("sub_mean.", "add_mean."))}
+    return {**ours, "csa.conv.weight": state["csa.conv.weight"].reshape(1, 3, 3, 3)}
+
+
+PAPER = "Niu et al., Single Image Super-Resolution via a Holistic Attention Network, ECCV 2020"
+
+
+@register("han", scales=(2, 3, 4), paper=PAPER, year=2020, recognise=recognise, adapt=adapt)
+def han(*, scale: int, **settings: Any) -> HAN:
+    """10 groups of 20 blocks of 64 channels."""
+    return HAN(scale=scale, **settings)

@@ -1,0 +1,139 @@
+"""OISR: EDSR whose residual blocks are steps of an ODE solver, leapfrog or Runge-Kutta."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from musigma.networks.base import MeanShift, Network, conv3x3
+from musigma.networks.registry import Recognised, register
+from musigma.networks.super_resolution.edsr import pixel_shuffle_upsampler
+
+
+class SolverBlock(nn.Module):
+    """Four PReLUs and convolutions, which a subclass puts together as a solver does."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv1, self.conv2, self.conv3, self.conv4 = (conv3x3(width, width) for _ in range(4))
+        self.relu1, self.relu2, self.relu3, self.relu4 = (nn.PReLU(width) for _ in range(4))
+
+
+class LeapfrogBlock(SolverBlock):
+    """Four steps of y[n+1] = y[n-1] + 2 G(y[n]) from y[-1] = 0, with learned factors for the 2."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.scale1, self.scale2, self.scale3, self.scale4 = (
+            nn.Parameter(torch.tensor([2.0])) for _ in range(4)
+        )
+
+    def forward(self, y0: Tensor) -> Tensor:
+        """Return y[4]."""
+        y1 = self.conv1(self.relu1(y0)) * self.scale1
+        y2 = self.conv2(self.relu2(y1)) * self.scale2 + y0
+        y3 = self.conv3(self.relu3(y2)) * self.scale3 + y1
+        return self.conv4(self.relu4(y3)) * self.scale4 + y2
+
+
+class RungeKuttaBlock(SolverBlock):
+    """One step of Heun's method, y + (G1(y) + G2(y + G1(y))) / 2, with a learned factor for 1/2."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.scale1 = nn.Parameter(torch.tensor([0.5]))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the next state."""
+        slope1 = self.conv3(self.relu3(self.conv1(self.relu1(features))))
+        slope2 = self.conv4(self.relu4(self.conv2(self.relu2(features + slope1))))
+        return features + (slope1 + slope2) * self.scale1
+
+
+class OISR(Network):
+    """ODE-inspired network; parameter names are those of the official release.
+
+    Args:
+        scale: 2, 3 or 4.
+        num_blocks: Steps of the solver, of four convolutions each.
+        width: Channels of every block; 64 in the small form, 122 in the middle one.
+        value_range: Range the layers work in. Official weights expect 255.
+    """
+
+    block: type[LeapfrogBlock] | type[RungeKuttaBlock]
+
+    def __init__(
+        self, *, scale: int, num_blocks: int = 8, width: int = 64, value_range: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.scale = self.feature_scale = scale
+        self.feature_channels = width
+        self.feature_radius = 2 + 4 * num_blocks
+        # As in EDSR: 1, 1 / 2 and 1 / scale input pixels, together never more than two.
+        self.radius = self.feature_radius + 2
+        self.shift = MeanShift(value_range=value_range)
+        self.head = nn.Sequential(conv3x3(3, width))
+        blocks = [self.block(width) for _ in range(num_blocks)]
+        self.body = nn.Sequential(*blocks, conv3x3(width, width))
+        self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
+
+    def features(self, low: Tensor) -> Tensor:
+        """Return the sum of the first and the last features of the trunk."""
+        first = self.head(self.shift(low))
+        return first + self.body(first)
+
+    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+        """Enlarge the features and turn them into an image."""
+        return self.shift.inverse(self.tail(features))
+
+
+class LeapfrogOISR(OISR):
+    """OISR-LF."""
+
+    block = LeapfrogBlock
+
+
+class RungeKuttaOISR(OISR):
+    """OISR-RK2."""
+
+    block = RungeKuttaBlock
+
+
+def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
+    """Tell from its keys whether a state dict is an OISR; official ones work in 0..255."""
+    if not {"head.0.weight", "body.0.conv4.weight", "body.0.scale1", "tail.1.weight"} <= (
+        state.keys()
+    ):
+        return None
+    name = "oisr-lf-s" if "body.0.scale4" in state else "oisr-rk2-s"
+    width = state["head.0.weight"].shape[0]
+    num_blocks = sum(key.endswith(".conv4.weight") for key in state)
+    first = state["tail.0.0.weight"].shape[0] // width
+    scale = 4 if "tail.0.2.weight" in state else {4: 2, 9: 3}[first]
+    return name, scale, {"num_blocks": num_blocks, "width": width, "value_range": 255.0}
+
+
+def adapt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Leave the mean shift out."""
+    return {k: v for k, v in state.items() if not k.startswith(("sub_mean.", "add_mean."))}
+
+
+FACTS: dict[str, Any] = {
+    "scales": (2, 3, 4),
+    "paper": "He et al., ODE-Inspired Network Design for Single Image Super-Resolution, CVPR 2019",
+    "year": 2019,
+    "adapt": adapt,
+}
+
+
+@register("oisr-lf-s", recognise=recognise, **FACTS)
+def oisr_lf_s(*, scale: int, **settings: Any) -> LeapfrogOISR:
+    """8 leapfrog blocks of 64 channels: the OISR of the paper's tables."""
+    return LeapfrogOISR(scale=scale, **settings)
+
+
+@register("oisr-rk2-s", **FACTS)
+def oisr_rk2_s(*, scale: int, **settings: Any) -> RungeKuttaOISR:
+    """8 blocks of Heun's method, of 64 channels."""
+    return RungeKuttaOISR(scale=scale, **settings)

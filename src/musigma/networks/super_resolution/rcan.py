@@ -1,0 +1,170 @@
+"""RCAN: residual groups of blocks whose channels are weighted by global attention."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from musigma.networks.base import MeanShift, Network, conv3x3
+from musigma.networks.registry import Recognised, register
+from musigma.networks.super_resolution.edsr import pixel_shuffle_upsampler
+
+
+class ChannelAttention(nn.Module):
+    """Weights each channel by a small network of the means of all of them."""
+
+    def __init__(self, width: int, reduction: int) -> None:
+        super().__init__()
+        self.avg_pool = nn.AdaptiveAvgPool2d(1)
+        self.conv_du = nn.Sequential(
+            nn.Conv2d(width, width // reduction, kernel_size=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width // reduction, width, kernel_size=1),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Weight the features."""
+        return features * self.conv_du(self.avg_pool(features))
+
+
+class AttentionBlock(nn.Module):
+    """Conv, ReLU, Conv and channel attention, added to the input."""
+
+    def __init__(self, width: int, reduction: int) -> None:
+        super().__init__()
+        self.body = nn.Sequential(
+            conv3x3(width, width),
+            nn.ReLU(inplace=True),
+            conv3x3(width, width),
+            ChannelAttention(width, reduction),
+        )
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Refine the features."""
+        return features + self.body(features)
+
+
+class ResidualGroup(nn.Module):
+    """Attention blocks and a convolution, added to the input."""
+
+    def __init__(self, width: int, num_blocks: int, reduction: int) -> None:
+        super().__init__()
+        blocks = [AttentionBlock(width, reduction) for _ in range(num_blocks)]
+        self.body = nn.Sequential(*blocks, conv3x3(width, width))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Refine the features."""
+        return features + self.body(features)
+
+
+class RCAN(Network):
+    """Residual channel attention network; parameter names are those of the official release.
+
+    Args:
+        scale: 2, 3 or 4.
+        num_groups: Residual groups.
+        num_blocks: Attention blocks of a group.
+        width: Channels of every block.
+        reduction: Width over the channels inside the attention.
+        value_range: Range the layers work in. Official weights expect 255.
+    """
+
+    feature_radius = None
+    radius = None
+
+    def __init__(
+        self,
+        *,
+        scale: int,
+        num_groups: int = 10,
+        num_blocks: int = 20,
+        width: int = 64,
+        reduction: int = 16,
+        value_range: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.scale = self.feature_scale = scale
+        self.feature_channels = width
+        self.shift = MeanShift(value_range=value_range)
+        self.head = nn.Sequential(conv3x3(3, width))
+        groups = [ResidualGroup(width, num_blocks, reduction) for _ in range(num_groups)]
+        self.body = nn.Sequential(*groups, conv3x3(width, width))
+        self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
+
+    def features(self, low: Tensor) -> Tensor:
+        """Return the sum of the first and the last features of the trunk."""
+        first = self.head(self.shift(low))
+        return first + self.body(first)
+
+    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+        """Enlarge the features and turn them into an image."""
+        return self.shift.inverse(self.tail(features))
+
+
+def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
+    """Tell from its keys whether a state dict is an RCAN, official or BasicSR's, both in 0..255."""
+    ours = adapt(state)
+    attention = "body.0.body.0.body.3.conv_du.0.weight"
+    # HAN has all of these too, but keys of its own beside them.
+    if not {"head.0.weight", attention, "tail.0.0.weight", "tail.1.weight"} <= ours.keys() or any(
+        not key.startswith(("head.", "body.", "tail.")) for key in ours
+    ):
+        return None
+    squeezed, width = ours[attention].shape[:2]
+    first = ours["tail.0.0.weight"].shape[0] // width
+    scale = 4 if "tail.0.2.weight" in ours else {4: 2, 9: 3}[first]
+    settings = {
+        "num_groups": _count(ours, r"body\.\d+\.body\.0\.body\.0\.weight"),
+        "num_blocks": _count(ours, r"body\.0\.body\.\d+\.body\.0\.weight"),
+        "width": width,
+        "reduction": width // squeezed,
+        "value_range": 255.0,
+    }
+    return "rcan", scale, settings
+
+
+def adapt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Turn the names of BasicSR into the official ones and leave the mean shift out.
+
+    Example:
+        >>> list(adapt({"body.4.residual_group.2.rcab.3.attention.1.bias": Tensor()}))
+        ['body.4.body.2.body.3.conv_du.0.bias']
+    """
+    num_groups = _count(state, r"body\.\d+\.conv\.weight")
+    num_blocks = _count(state, r"body\.0\.residual_group\.\d+\.rcab\.0\.weight")
+    renames = {
+        r"^conv_first\.": "head.0.",
+        r"^conv_after_body\.": f"body.{num_groups}.",
+        r"^upsample\.": "tail.0.",
+        r"^conv_last\.": "tail.1.",
+        r"^(body\.\d+)\.conv\.": rf"\1.body.{num_blocks}.",
+        r"\.residual_group\.(\d+)\.rcab\.": r".body.\1.body.",
+        r"\.attention\.1\.": ".conv_du.0.",
+        r"\.attention\.3\.": ".conv_du.2.",
+    }
+    adapted = {}
+    for key, value in state.items():
+        name = key
+        for theirs, ours in renames.items():
+            name = re.sub(theirs, ours, name)
+        if not name.startswith(("sub_mean.", "add_mean.")):
+            adapted[name] = value
+    return adapted
+
+
+def _count(state: Mapping[str, Tensor], pattern: str) -> int:
+    return sum(re.fullmatch(pattern, key) is not None for key in state)
+
+
+PAPER = (
+    "Zhang et al., Image Super-Resolution Using Very Deep Residual Channel Attention Networks, "
+    "ECCV 2018"
+)
+
+
+@register("rcan", scales=(2, 3, 4), paper=PAPER, year=2018, recognise=recognise, adapt=adapt)
+def rcan(*, scale: int, **settings: Any) -> RCAN:
+    """10 groups of 20 blocks."""
+    return RCAN(scale=scale, **settings)

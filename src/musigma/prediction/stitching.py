@@ -1,0 +1,115 @@
+"""The result of a prediction as it grows, tile by tile, from top to bottom."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from musigma.networks import Network
+from musigma.prediction.tiling import Span, Tile, overlap_of
+from musigma.types import ImageError, Prediction
+
+
+class Canvas:
+    """The rows of a result that are being made; those that are finished are handed out.
+
+    Tiles come in rows, each from left to right. A value belongs to one tile, unless tiles of the
+    network are approximate: then neighbours overlap, and the weight of a tile falls linearly from 1
+    to 0 across the overlap. The weights of all tiles at a pixel add up to 1.
+    """
+
+    def __init__(self, network: Network, height: int, width: int, *, grey: bool) -> None:
+        self.network, self.height, self.width, self.grey = network, height, width, grey
+        self.overlap = overlap_of(network)
+        self.top = 0  # first row of the window, in pixels of the result
+        self.window: Tensor | None = None  # (1 or 2 for mean and sigma, C, rows, width)
+
+    def paste(self, tile: Tile, result: Prediction) -> Prediction | None:
+        """Put the result of a tile in its place; return the rows that this finishes, if any.
+
+        Raises:
+            ImageError: If values of these rows are not finite.
+        """
+        rows = _Place(tile.rows, self.height, self.overlap, self.network.scale)
+        columns = _Place(tile.columns, self.width, self.overlap, self.network.scale)
+        values = torch.cat([part for part in result if part is not None])
+        values = values[..., rows.cut, columns.cut].float().cpu()
+        window = self._window(len(values), rows.stop)
+        here = window[..., rows.start - self.top : rows.stop - self.top, columns.put]
+        if self.overlap:
+            here += values * rows.weight()[:, None] * columns.weight()
+        else:
+            here.copy_(values)
+        if tile.columns.stop < self.width:
+            return None
+        waiting = 0 if tile.rows.stop == self.height else self.overlap
+        finished = (tile.rows.stop - waiting) * self.network.scale
+        return self._take(finished) if finished > self.top else None
+
+    def _window(self, num_parts: int, bottom: int) -> Tensor:
+        old = self.window
+        num_rows = 0 if old is None else old.shape[2]
+        if old is None or self.top + num_rows < bottom:
+            width = self.width * self.network.scale
+            grown = _zeros(num_parts, self.network.out_channels, bottom - self.top, width)
+            if old is not None:
+                grown[:, :, :num_rows] = old
+            self.window = old = grown
+        return old
+
+    def _take(self, bottom: int) -> Prediction:
+        assert self.window is not None
+        num_rows = bottom - self.top
+        done, rest = self.window[:, :, :num_rows], self.window[:, :, num_rows:]
+        # A copy, lest the few rows that wait for the next tiles keep the whole window alive.
+        self.window = rest.clone() if rest.shape[2] else None
+        self.top = bottom
+        # The least and the greatest value tell, and need no memory, as a mask of all would.
+        if not all(bool(end.isfinite()) for end in done.aminmax()):
+            raise ImageError("the network returned values that are not finite; check its weights")
+        if self.grey:
+            done = done.mean(1, keepdim=True)
+        return Prediction(done[:1], done[1:] if len(done) > 1 else None)
+
+
+class _Place:
+    """Where the values of a tile go along one axis, in pixels of the result."""
+
+    def __init__(self, span: Span, length: int, overlap: int, scale: int) -> None:
+        self.span, self.length, self.overlap, self.scale = span, length, overlap, scale
+        self.start = max(0, span.start - overlap) * scale
+        self.stop = min(length, span.stop + overlap) * scale
+        self.put = slice(self.start, self.stop)
+        self.cut = slice(self.start - span.read_start * scale, self.stop - span.read_start * scale)
+
+    def weight(self) -> Tensor:
+        """The rise at the start of the span less the rise at its end: neighbours add up to 1."""
+        pixels = (torch.arange(self.start, self.stop, dtype=torch.float64) + 0.5) / self.scale
+        weight = self._rise(pixels, self.span.start) if self.span.start > 0 else 1.0
+        falling = self._rise(pixels, self.span.stop) if self.span.stop < self.length else 0.0
+        return (weight - falling + torch.zeros_like(pixels)).float()
+
+    def _rise(self, pixels: Tensor, middle: int) -> Tensor:
+        return ((pixels - middle) / (2 * self.overlap) + 0.5).clamp(0, 1)
+
+
+def gather(strips: Iterable[Prediction], shape: tuple[int, int, int, int]) -> Prediction:
+    """Put strips of rows together to a result of a shape that is known beforehand."""
+    parts = [_zeros(*shape)]
+    top = 0
+    for strip in strips:
+        found = [part for part in strip if part is not None]
+        if len(parts) < len(found):
+            parts.append(_zeros(*shape))
+        for part, rows in zip(parts, found, strict=True):
+            part[:, :, top : top + rows.shape[2]] = rows
+        top += found[0].shape[2]
+    return Prediction(*parts)
+
+
+def _zeros(*shape: int) -> Tensor:
+    try:
+        return torch.zeros(shape)
+    except RuntimeError as error:
+        text = f"a result of {shape[-1]} x {shape[-2]} pixels does not fit the memory"
+        raise ImageError(f"{text}; cut the picture into parts") from error

@@ -1,0 +1,140 @@
+"""Tiles that give what the whole image would give: each is read with the border it depends on."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from musigma.networks import Network
+from musigma.types import ConfigError
+
+SMALL = 20_480
+"""PyTorch's CPU convolutions of at most so many values use another routine, which rounds otherwise.
+
+Tiles that read more, as the whole image does, stay with the routine of the whole image.
+"""
+
+LARGEST = 1024
+"""Side of the largest tile that is taken by itself: larger ones save little and take long."""
+
+GLOBAL_BORDER = 32
+"""Border, in pixels, around a tile of a network that sees the whole image: no border is exact."""
+
+GLOBAL_OVERLAP = 16
+"""How far such a tile is blended into its neighbours, beyond its own pixels."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A tile along one axis.
+
+    Attributes:
+        start, stop: The pixels the tile is responsible for.
+        read_start, read_stop: The pixels it reads.
+    """
+
+    start: int
+    stop: int
+    read_start: int
+    read_stop: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A rectangle of the image."""
+
+    rows: Span
+    columns: Span
+
+
+def plan_tiles(
+    height: int, width: int, *, tile: int, border: int, multiple: int = 1, least: int = 1
+) -> list[Tile]:
+    """Cut an image into tiles of at most ``tile`` pixels a side, borders not counted.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        tile: Largest side of a tile.
+        border: How far a tile reads beyond its own pixels, where there are any.
+        multiple: Tiles read from multiples of this, where a network divides the image into cells.
+        least: Tiles read at least so many pixels, or the whole image.
+
+    Example:
+        >>> [span.rows.read_start for span in plan_tiles(100, 8, tile=50, border=3)]
+        [0, 47]
+    """
+    if tile < 1:
+        raise ConfigError(f"a tile must have at least one pixel, got {tile}")
+    side = math.isqrt(least - 1) + 1
+    shortest = (max(side, math.ceil(least / width)), max(side, math.ceil(least / height)))
+    rows = list(_spans(height, tile, border, multiple, shortest[0]))
+    columns = list(_spans(width, tile, border, multiple, shortest[1]))
+    return [Tile(row, column) for row in rows for column in columns]
+
+
+def tile_for_memory(network: Network, *, memory: int, width: int = 0) -> int:
+    """Return the side of the largest tile, up to `LARGEST`, that should fit a number of bytes.
+
+    Args:
+        network: What runs.
+        memory: Bytes for the forward pass and, where a width is given, for the rows of the result
+            that are in the making or on their way to a file.
+        width: Of the image.
+    """
+    # What a tile reads beyond its own pixels, at most: networks with cells begin and end with one.
+    border = 2 * (border_of(network) + network.size_multiple - 1)
+    per_pixel, per_row = bytes_per_pixel(network), bytes_per_row(network, width)
+    apart = 4 * network.num_values_apart
+    # The larger root of per_pixel (side + border)^2 + per_row side + apart = memory, for
+    # side + border.
+    half = per_row / (2 * per_pixel)
+    rest = max(0, memory - apart)
+    side = math.floor(math.sqrt(half**2 + (rest + per_row * border) / per_pixel) - half)
+    if side <= border:
+        needed = per_pixel * (border + 1) ** 2 + per_row + apart
+        raise ConfigError(
+            f"{memory / 2**20:.0f} MiB are too few for one tile with its border of "
+            f"{border_of(network)} pixels; give at least {math.ceil(needed / 2**20)} MiB"
+        )
+    return min(side - border, LARGEST)
+
+
+def bytes_per_pixel(network: Network) -> int:
+    """Estimate the memory a forward pass needs for each pixel of the input, in float32.
+
+    The widest moment of most networks is the enlarging of the features: input and output of the
+    last step together, and as much again for the workspace of the convolution. Others say so.
+    """
+    enlarged = network.feature_channels * max(network.feature_scale, network.scale) ** 2
+    usual = 4 * max(enlarged, 4 * network.feature_channels)
+    return 4 * max(usual, network.num_values)
+
+
+def bytes_per_row(network: Network, width: int) -> int:
+    """Return the memory of the results that belong to one row of the input, while they are moved.
+
+    They are there twice: one strip is written while the next is made.
+    """
+    num_parts = 1 + network.has_sigma
+    return 2 * num_parts * 4 * network.out_channels * width * network.scale**2
+
+
+def overlap_of(network: Network) -> int:
+    """Return how far tiles are blended into each other: not at all where they are exact."""
+    return GLOBAL_OVERLAP if network.radius is None else 0
+
+
+def border_of(network: Network) -> int:
+    """Return how far a tile must read beyond its own pixels."""
+    return GLOBAL_BORDER if network.radius is None else network.radius
+
+
+def _spans(length: int, tile: int, border: int, multiple: int, shortest: int) -> Iterator[Span]:
+    count = math.ceil(length / tile)
+    # Tiles of nearly one size, so that no sliver is left at the end.
+    size = math.ceil(length / count)
+    for start in range(0, length, size):
+        stop = min(start + size, length)
+        read_start = max(0, min(start - border, length - shortest)) // multiple * multiple
+        read_stop = min(length, max(stop + border, read_start + shortest))
+        yield Span(start, stop, read_start, read_stop)

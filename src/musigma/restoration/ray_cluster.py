@@ -1,0 +1,107 @@
+"""Many files over the machines of a Ray cluster; all of them must see the files by one name."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from musigma.images.listing import ImageSource
+from musigma.networks import Model
+from musigma.prediction.device import pick_device
+from musigma.prediction.engines import Engine
+from musigma.restoration.batch import Failed
+from musigma.restoration.restore_file import Options, Restored, engine_for, restore_file
+from musigma.types import ConfigError, ImageError, MusigmaError
+
+NUM_RETRIES = 5
+"""How often a picture is given to another worker after one has died over it."""
+
+NUM_QUEUED = 4
+"""Pictures that wait for each processor: enough to keep it busy, few enough for the scheduler."""
+
+
+def restore_on_ray(
+    model: Model, sources: Sequence[ImageSource], options: Options, *, device: str = "auto"
+) -> Iterator[Restored | Failed]:
+    """Restore picture files on the workers of a Ray cluster; yield what became of each.
+
+    The cluster is the one this process is connected to, or that ``RAY_ADDRESS`` names, or else a
+    new one on this machine. A worker takes one processor, ``options.memory`` and, where there are
+    GPUs and the device is not the CPU, one of them. A picture whose worker dies goes to another.
+
+    Args:
+        model: What restores the files, in host memory.
+        sources: The files; none may be the result of another (`find_clashes`).
+        options: How.
+        device: Where each worker computes, as for `pick_device`.
+    """
+    ray = _import_ray()
+    if ray.is_initialized():
+        yield from _spread(ray, model, sources, options, device)
+        return
+    ray.init(log_to_driver=False, include_dashboard=False, logging_level="error")
+    try:
+        yield from _spread(ray, model, sources, options, device)
+    finally:
+        ray.shutdown()
+
+
+def _spread(
+    ray: Any, model: Model, sources: Sequence[ImageSource], options: Options, device: str
+) -> Iterator[Restored | Failed]:
+    resources = ray.cluster_resources()
+    num_gpus = 1 if device != "cpu" and resources.get("GPU") else 0
+    task = ray.remote(
+        num_cpus=1, num_gpus=num_gpus, memory=options.memory, max_retries=NUM_RETRIES
+    )(_restore)
+    shared = ray.put(model)
+    limit = NUM_QUEUED * max(1, int(resources.get("CPU", 1)))
+    waiting = deque(sources)
+    running: dict[Any, ImageSource] = {}
+    while waiting or running:
+        while waiting and len(running) < limit:
+            source = waiting.popleft()
+            # In a list Ray hands it over as it is; a worker fetches the model once, not each time.
+            running[task.remote([shared], source, options, device)] = source
+        (done,), _ = ray.wait(list(running), num_returns=1)
+        yield _outcome(ray, done, running.pop(done))
+
+
+def _outcome(ray: Any, done: Any, source: ImageSource) -> Restored | Failed:
+    try:
+        found = ray.get(done)
+    except ray.exceptions.RayError as error:
+        reason = str(error).strip().split("\n", 1)[0]
+        return Failed(source=source.path, error=f"{source.path}: no worker could do it ({reason})")
+    if isinstance(found, MusigmaError):
+        raise found
+    return found
+
+
+def _restore(
+    shared: list[Any], source: ImageSource, options: Options, device: str
+) -> Restored | Failed | MusigmaError:
+    """Run in a worker; errors are values, since Ray would wrap those that are raised."""
+    try:
+        model, engine = _prepared(shared[0], options.engine, options.ensemble, device)
+        return restore_file(model, source, options, engine=engine)
+    except ImageError as error:
+        return Failed(source=source.path, error=str(error))
+    except MusigmaError as error:
+        return error
+
+
+@lru_cache(maxsize=1)
+def _prepared(shared: Any, engine: str, ensemble: bool, device: str) -> tuple[Model, Engine]:
+    """Fetch the model and make its engine, once in the life of a worker."""
+    model: Model = _import_ray().get(shared)
+    model.network.to(pick_device(device))
+    return model, engine_for(model, engine, ensemble=ensemble)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError("Ray is not installed; pip install 'musigma[ray]'") from error
+    return ray

@@ -1,0 +1,49 @@
+"""Patches for a bank too large for the GPU: gathered by the host, sent one step ahead."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+
+from musigma.datasets.patch_bank import Bank, Cuts, Patches, finish
+
+
+class HostFeed:
+    """Keeps a batch in fixed device memory, where a captured step finds it.
+
+    Bytes are sent; the device makes patches of them.
+
+    Args:
+        bank: A bank in host memory.
+        device: Where the step computes.
+        batch: Patches per step.
+        seed: Which random sequence.
+        first: Number of this process's first patch.
+    """
+
+    def __init__(
+        self, bank: Bank, device: torch.device, *, batch: int, seed: Tensor, first: int
+    ) -> None:
+        self.bank = bank
+        self.batch, self.seed, self.first = batch, seed, first
+        self.pinned = device.type == "cuda"
+        self.pool = ThreadPoolExecutor(1)
+        self.shrinking = bank.shrinking.to(device)
+        self.ahead: tuple[int, Future[Cuts]] | None = None
+        self.buffers = Cuts(*(part.to(device) for part in self._gather(0)))
+
+    def send(self, step: int) -> None:
+        """Put what a step needs into the buffers, and start on what the next does."""
+        ready = self.ahead[1].result() if self.ahead and self.ahead[0] == step else None
+        cuts = ready or self._gather(step)
+        for buffer, part in zip(self.buffers, cuts, strict=True):
+            buffer.copy_(part, non_blocking=True)
+        self.ahead = (step + 1, self.pool.submit(self._gather, step + 1))
+
+    def patches(self) -> Patches:
+        """Make patches of what was sent last."""
+        return finish(self.buffers, self.shrinking)
+
+    def _gather(self, step: int) -> Cuts:
+        cuts = self.bank.cut(torch.tensor(step), batch=self.batch, seed=self.seed, first=self.first)
+        return Cuts(*(part.pin_memory() for part in cuts)) if self.pinned else cuts

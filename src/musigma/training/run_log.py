@@ -1,0 +1,170 @@
+"""What a run tells: a line that moves, a log that stays, curves to look at."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from musigma.atomic import atomic_writer
+from musigma.training.recipe import Recipe
+from musigma.training.schedule import Clock
+from musigma.types import ConfigError
+
+LOG = "log.jsonl"
+
+
+class Journal:
+    """Writes ``log.jsonl`` always, TensorBoard events where it is installed, and a progress line.
+
+    Args:
+        folder: Of the run.
+        recipe: Of the run.
+        writes: Whether this process is the one that writes.
+    """
+
+    def __init__(self, folder: Path, recipe: Recipe, *, writes: bool) -> None:
+        self.folder, self.recipe, self.writes = folder, recipe, writes
+        self.last: tuple[int, float] | None = None
+        self.psnr: float | None = None
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            disable=not writes,
+        )
+        self.task = self.progress.add_task("loading", total=1.0)
+        self.board: Any = None
+
+    def __enter__(self) -> Self:
+        if self.writes:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"cannot make the folder of the run: {error}") from error
+            _end_last_line(self.folder / LOG)
+            self.board = _tensorboard(self.folder)
+            self.progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.progress.stop()
+        if self.board is not None:
+            self.board.close()
+
+    def loading(self, done: int, total: int) -> None:
+        """Show how many images are loaded."""
+        text = f"loading images {done}/{total}"
+        self.progress.update(self.task, description=text, completed=done / total)
+
+    def log(self, step: int, clock: Clock, **values: float) -> None:
+        """Write numbers of a step and move the progress line."""
+        if not values or not self.writes:
+            return
+        speed = self._patches_per_second(step)
+        line = {"step": step, "seconds": round(clock.seconds, 3), **values}
+        if speed is not None:
+            line["patches_per_second"] = round(speed, 1)
+        self._append(line)
+        if self.board is not None:
+            for name, value in values.items():
+                self.board.add_scalar(name, value, step)
+        self.psnr = values.get("psnr_y", values.get("psnr", self.psnr))
+        parts = [f"step {step}"]
+        if "loss" in values:
+            parts.append(f"loss {values['loss']:.5f}")
+        if self.psnr is not None:
+            parts.append(f"PSNR {self.psnr:.2f}")
+        if speed is not None:
+            parts.append(f"{speed:.0f} patches/s")
+        done = min(clock.progress(step), 1.0)
+        self.progress.update(self.task, description="  ".join(parts), completed=done)
+
+    def note(self, text: str) -> None:
+        """Write a sentence, in the log and above the progress line."""
+        if self.writes:
+            self._append({"note": text})
+            self.progress.console.print(text, highlight=False, markup=False)
+
+    def draw(self) -> Path | None:
+        """Draw the curves of the whole run."""
+        lines = read_log(self.folder)
+        losses = _curve(lines, "loss")
+        if not losses:
+            return None
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8, 4.5), layout="constrained")
+        FigureCanvasAgg(figure)
+        left = figure.add_subplot()
+        left.plot(*zip(*losses, strict=True), color="#3b6ea5", linewidth=1)
+        left.set_xlabel("step")
+        left.set_ylabel("loss", color="#3b6ea5")
+        if min(loss for _, loss in losses) > 0:
+            left.set_yscale("log")
+        left.set_title(f"{self.recipe.network} x{self.recipe.scale}: {self.recipe.objective}")
+        scores = _curve(lines, "psnr_y") or _curve(lines, "psnr")
+        if scores:
+            right = left.twinx()
+            right.plot(*zip(*scores, strict=True), "o-", color="#b5482c", markersize=4)
+            right.set_ylabel("validation PSNR (dB)", color="#b5482c")
+        path = self.folder / "curves.png"
+        with atomic_writer(path) as file:
+            figure.savefig(file, format="png", dpi=120)
+        return path
+
+    def _patches_per_second(self, step: int) -> float | None:
+        now, before = monotonic(), self.last
+        self.last = (step, now)
+        if before is None or step <= before[0]:
+            return None
+        return (step - before[0]) * self.recipe.batch / (now - before[1])
+
+    def _append(self, line: Mapping[str, Any]) -> None:
+        with (self.folder / LOG).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's log; one cut off by a crash is left out."""
+    lines: list[dict[str, Any]] = []
+    if not (folder / LOG).is_file():
+        return lines
+    for text in (folder / LOG).read_text().splitlines():
+        try:
+            lines.append(json.loads(text))
+        except json.JSONDecodeError:
+            continue
+    return lines
+
+
+def _curve(lines: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
+    """Return a number over the steps; where a step was done twice, the later time counts."""
+    return sorted({line["step"]: line[name] for line in lines if name in line}.items())
+
+
+def _end_last_line(path: Path) -> None:
+    """End a line that a crash cut off, so that the next does not go on in it."""
+    if path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n"):
+        with path.open("a") as file:
+            file.write("\n")
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder / "tensorboard"))

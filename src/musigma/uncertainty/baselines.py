@@ -1,0 +1,189 @@
+"""The other ways to an error bar, each as a network that predicts mean and sigma.
+
+They go wherever a network with a sigma branch goes: tiles, engines, calibration, evaluation.
+
+===================== ================== ===========================================================
+`WithConstantSigma`   1 forward pass     one sigma for every value
+`SpreadOverViews`     8                  std over the flips and quarter turns of the image
+`MeanOverViews`       8                  mean over them of the network's own sigma
+`Ensemble`            1 for each member  std of the mixture of the members' distributions
+`mc_dropout`          1 for each draw    the same for one network under draws of its dropout
+===================== ================== ===========================================================
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from musigma.functional.geometry import NUM_DIHEDRAL, dihedral, dihedral_inverse
+from musigma.networks import Network, mean_only
+from musigma.networks.dropout import thinned
+from musigma.prediction.self_ensemble import mean_over_views
+from musigma.types import ConfigError, Prediction
+
+
+class Rival(Network):
+    """A network around another one, with the same facts.
+
+    Attributes:
+        num_passes: Forward passes that a prediction costs.
+    """
+
+    num_passes: int = 1
+
+    def __init__(self, base: Network) -> None:
+        super().__init__()
+        self.take_facts(base)
+        self.has_sigma = True
+        self.base = base
+
+    def features(self, low: Tensor) -> Tensor:
+        """Return the features of the network inside."""
+        return self.base.features(low)
+
+    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+        """Return the mean of the network inside."""
+        return self.base.reconstruct(features, low)
+
+
+class WithConstantSigma(Rival):
+    """The paper's baseline: the same sigma for every value of every image.
+
+    Args:
+        base: Its mean is kept, to the bit; a sigma branch is left out.
+        sigma: Such as the mean absolute error on a set, `musigma.uncertainty.metrics.ConstantSigma`.
+    """
+
+    def __init__(self, base: Network, sigma: float) -> None:
+        if not 0 < sigma < math.inf:
+            raise ConfigError(f"a constant sigma is positive, not {sigma}")
+        super().__init__(mean_only(base))
+        self.sigma = sigma
+
+    def forward(self, low: Tensor) -> Prediction:
+        """Restore a batch of images."""
+        mean = self.base(low).mean
+        return Prediction(mean, torch.full_like(mean, self.sigma, dtype=torch.float32))
+
+
+class SpreadOverViews(Rival):
+    """Test-time augmentation: mean and std over the eight flips and quarter turns of the image.
+
+    A sigma branch is left out: the spread is all that this rival knows. Tiles give what the whole
+    image gives, but for networks with a `size_multiple`.
+    """
+
+    num_passes = NUM_DIHEDRAL
+
+    def __init__(self, base: Network) -> None:
+        super().__init__(mean_only(base))
+
+    def forward(self, low: Tensor) -> Prediction:
+        """Restore a batch of images eight times."""
+        return mixture(
+            Prediction(dihedral_inverse(self.base(dihedral(low, k).contiguous()).mean, k))
+            for k in range(NUM_DIHEDRAL)
+        )
+
+
+class MeanOverViews(Rival):
+    """The self-ensemble: the network's own mean and sigma, each averaged over the eight views.
+
+    Not another way to an error bar but what the same eight passes give one that has it already. As
+    a network it can be calibrated, which `musigma.prediction.self_ensemble.SelfEnsemble` cannot.
+    """
+
+    num_passes = NUM_DIHEDRAL
+
+    def __init__(self, base: Network) -> None:
+        if not base.has_sigma:
+            raise ConfigError("the network has no sigma to average; tta takes its spread instead")
+        super().__init__(base)
+
+    def forward(self, low: Tensor) -> Prediction:
+        """Restore a batch of images eight times."""
+        return mean_over_views(self.base, low)
+
+
+class Ensemble(Rival):
+    """Several networks for one task; see `mixture` for what becomes of their predictions.
+
+    Example:
+        >>> from musigma.networks import create
+        >>> members = [create("espcn", scale=2).eval() for _ in range(3)]
+        >>> mean, sigma = Ensemble(members)(torch.rand(1, 3, 7, 5))
+        >>> tuple(mean.shape) == tuple(sigma.shape) == (1, 3, 14, 10)
+        True
+    """
+
+    def __init__(self, members: Sequence[Network]) -> None:
+        if len(members) < 2:
+            raise ConfigError(f"an ensemble has two members or more, got {len(members)}")
+        super().__init__(members[0])
+        for member in members:
+            if _task(member) != _task(members[0]):
+                raise ConfigError(
+                    "the members of an ensemble share scale, input and output channels; got "
+                    f"{_task(members[0])} and {_task(member)}"
+                )
+        self.members = nn.ModuleList(members)
+        self.num_passes = len(members)
+        self.radius = _largest(member.radius for member in members)
+        self.feature_radius = _largest(member.feature_radius for member in members)
+        self.size_multiple = math.lcm(*(member.size_multiple for member in members))
+
+    def forward(self, low: Tensor) -> Prediction:
+        """Restore a batch of images by every member."""
+        return mixture(member(low) for member in self.members)
+
+
+def mc_dropout(network: Network, *, num_samples: int, seed: int = 0) -> Ensemble:
+    """Return the ensemble of the networks that draws of a network's dropout leave.
+
+    The draws are made here, once: the same image gives the same prediction again.
+
+    Args:
+        network: Trained with dropout, such as the setting `dropout` of EDSR.
+        num_samples: Draws, and forward passes of a prediction.
+        seed: Of the draws.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    return Ensemble([thinned(network, generator) for _ in range(num_samples)])
+
+
+def mixture(predictions: Iterable[Prediction]) -> Prediction:
+    r"""Return mean and std of an equal mixture of predictions, holding two of them at a time.
+
+    .. math:: \mu = \frac1K \sum_k \mu_k, \qquad
+        \sigma^2 = \frac1K \sum_k \sigma_k^2 + \frac1K \sum_k (\mu_k - \mu)^2
+
+    Each sigma is read as a std; a prediction without one counts with nought.
+
+    Example:
+        >>> one, two = torch.full((1, 1, 1, 1), 0.2), torch.full((1, 1, 1, 1), 0.8)
+        >>> [round(float(part), 4) for part in mixture([Prediction(one), Prediction(two)])]
+        [0.5, 0.3]
+    """
+    found: Iterator[Prediction] = iter(predictions)
+    mean, sigma = next(found)
+    variance = torch.zeros_like(mean) if sigma is None else sigma.square()
+    # Welford's update: the difference of two sums of squares would be lost in rounding.
+    for count, (other, sigma) in enumerate(found, start=2):
+        change = other - mean
+        mean = mean + change / count
+        added = change * (other - mean)
+        if sigma is not None:
+            added = added + sigma.square()
+        variance = variance + (added - variance) / count
+    return Prediction(mean, variance.sqrt())
+
+
+def _task(network: Network) -> tuple[int, int, int]:
+    return network.scale, network.in_channels, network.out_channels
+
+
+def _largest(radii: Iterable[int | None]) -> int | None:
+    known = list(radii)
+    return None if None in known else max(radius for radius in known if radius is not None)

@@ -1,0 +1,188 @@
+"""What a forward pass costs: of each network, and of one network with every engine."""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from musigma.networks import Network, create, mean_only
+from musigma.prediction.engines.base import Engine, device_of
+from musigma.prediction.engines.choice import (
+    MAX_RMS,
+    Trial,
+    candidates,
+    distance,
+    pick,
+    sample_tile,
+)
+from musigma.prediction.engines.torch_engine import TorchEngine
+
+Report = Callable[[str], None]
+
+
+def bench_forward(
+    names: list[str],
+    *,
+    scale: int,
+    height: int,
+    width: int,
+    report: Report = lambda _: None,
+) -> dict[str, dict[str, Any]]:
+    """Return seconds and peak memory of a forward pass with fresh weights, by network.
+
+    Each network runs in a new process, since the peak of a process never comes down again; what
+    the process held before the pass is given beside it. On a machine with other work the time of
+    the processor tells more than that of the clock.
+    """
+    found = {}
+    for name in names:
+        words = [name, str(scale), str(height), str(width)]
+        command = [sys.executable, "-m", __name__, *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode == 0:
+            found[name] = json.loads(done.stdout)
+        else:
+            found[name] = {"error": done.stderr.strip().splitlines()[-1]}
+        report(f"{name}: {found[name]}")
+    return found
+
+
+def measure(name: str, scale: int, height: int, width: int) -> dict[str, float]:
+    """Run one forward pass in this process and measure it."""
+    generator = torch.Generator().manual_seed(0)
+    network = create(name, scale=scale).eval()
+    low = torch.rand(1, network.in_channels, height, width, generator=generator)
+    before = peak_memory()
+    start, busy = time.perf_counter(), time.process_time()
+    with torch.inference_mode():
+        network(low)
+    return {
+        "seconds": round(time.perf_counter() - start, 3),
+        "cpu_seconds": round(time.process_time() - busy, 3),
+        "threads": torch.get_num_threads(),
+        "peak_mib": round(peak_memory() / 2**20, 1),
+        "before_mib": round(before / 2**20, 1),
+    }
+
+
+def bench_inference(
+    network: Network,
+    engines: dict[str, Engine],
+    *,
+    height: int,
+    width: int,
+    num_rounds: int,
+    report: Report = lambda _: None,
+) -> dict[str, Any]:
+    """Time engines of a network on one tile, with sigma and without, in turns.
+
+    On a GPU the tile lies there and ten runs are waited for together; ``to_host_ms`` is one run
+    from host memory to host memory. Differences are those from plain float32.
+
+    Args:
+        network: In evaluation mode, on its device.
+        engines: By name; what `all_engines` returns.
+        height: Of the input.
+        width: Of the input.
+        num_rounds: How often each engine has its turn; times are medians.
+        report: Told of every engine.
+    """
+    tile = sample_tile(network, height, width)
+    bare = all_engines(mean_only(network))
+    expected = engines["torch"](tile)
+    for engine in (*engines.values(), *bare.values()):
+        for _ in range(3):
+            time_engine(engine, tile)
+    times: dict[str, list[tuple[float, float, float]]] = {label: [] for label in engines}
+    for _ in range(num_rounds):
+        for label, engine in engines.items():
+            seconds = time_engine(engine, tile)
+            on_gpu = engine.device.type == "cuda"
+            host_seconds = to_host(engine, tile) if on_gpu else seconds
+            times[label].append((seconds, time_engine(bare[label], tile), host_seconds))
+    trials, timings = {}, {}
+    for label, engine in engines.items():
+        seconds, bare_seconds, host_seconds = map(
+            statistics.median, zip(*times[label], strict=True)
+        )
+        trial = Trial(engine, seconds, *distance(engine(tile), expected))
+        trials[label] = trial
+        timings[label] = {
+            "median_ms": _ms(seconds),
+            "fastest_ms": _ms(min(times[label])[0]),
+            "slowest_ms": _ms(max(times[label])[0]),
+            "mean_only_ms": _ms(bare_seconds),
+            "to_host_ms": _ms(host_seconds),
+            "sigma_over_mean_only": round(seconds / bare_seconds, 3),
+            "times_faster": round(trials["torch"].seconds / seconds, 2),
+            "rms_difference": trial.rms,
+            "largest_difference": trial.largest,
+        }
+        report(f"{label}: {timings[label]}")
+    auto = pick([trial for label, trial in trials.items() if label != EXTRA]).engine.name
+    exact = [label for label, trial in trials.items() if trial.rms <= MAX_RMS]
+    fastest = min(exact, key=lambda label: trials[label].seconds)
+    return {
+        "timings": timings,
+        "auto": auto,
+        "auto_times_faster": timings[auto]["times_faster"],
+        "fastest": fastest,
+        "fastest_times_faster": timings[fastest]["times_faster"],
+        "fastest_sigma_over_mean_only": timings[fastest]["sigma_over_mean_only"],
+    }
+
+
+EXTRA = "torch-fp16, no graph"
+"""What is measured on a GPU besides the engines that ``auto`` looks at."""
+
+
+def all_engines(network: Network, *, report: Report = lambda _: None) -> dict[str, Engine]:
+    """Return plain float32 and every other engine that this machine has, by name."""
+    engines: list[Engine] = [TorchEngine(network), *candidates(network, report=report)]
+    found = {engine.name: engine for engine in engines}
+    if device_of(network).type == "cuda":
+        found[EXTRA] = TorchEngine(network, precision="fp16")
+    return found
+
+
+def time_engine(engine: Engine, tile: Tensor) -> float:
+    """Return the seconds of one run; on a GPU of ten, without the way there and back."""
+    if not isinstance(engine, TorchEngine) or engine.device.type != "cuda":
+        return to_host(engine, tile)
+    there = tile.to(engine.device)
+    torch.cuda.synchronize(engine.device)
+    start = time.perf_counter()
+    for _ in range(10):
+        engine.run(there)
+    torch.cuda.synchronize(engine.device)
+    return (time.perf_counter() - start) / 10
+
+
+def to_host(engine: Engine, tile: Tensor) -> float:
+    """Return the seconds of one run from host memory to host memory."""
+    start = time.perf_counter()
+    engine(tile)
+    return time.perf_counter() - start
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 3)
+
+
+def peak_memory() -> int:
+    """Return the most resident memory this process has held, in bytes."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+if __name__ == "__main__":
+    name, *numbers = sys.argv[1:]
+    sys.stdout.write(json.dumps(measure(name, *map(int, numbers))))

@@ -1,0 +1,170 @@
+"""Figures of training runs: how they converge, and what objectives gain at equal budget."""
+
+from collections.abc import Mapping
+from itertools import chain, cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from musigma.evaluation.record import Record
+from musigma.types import DataError
+from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, label_ends, new_figure, style
+from studies.paper.measurements import Book
+from studies.paper.study import ALL, REFERENCE, budget_key, find_studies
+from studies.paper.tables import budget
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COMPARABLE = ("l1", "expected_l1")
+"""What an objective must begin with for its loss to be an absolute error."""
+
+LINEAR = 0.05
+"""Decibels up to which gains are drawn to scale: most are small, and a few losses are not."""
+
+Runs = dict[str, list[tuple[str, Record]]]
+
+
+@style()
+def draw_convergence(book: Book) -> Drawing:
+    """Draw the loss over the steps, a line for each run, a colour for each objective."""
+    runs, is_matched = _runs_to_compare(book)
+    figure = new_figure(3.4)
+    axes = figure.add_subplot()
+    ends = {}
+    for (objective, some), colour in zip(runs.items(), _colours(), strict=False):
+        curves = [_curve(record) for _, record in some]
+        done = curves[0][0]
+        for curve in curves:
+            axes.plot(*curve, color=colour, linewidth=0.8, alpha=0.35)
+        mean = _moving_mean(np.mean([np.interp(done, *curve) for curve in curves], axis=0))
+        axes.plot(done, mean, color=colour)
+        steps = "" if is_matched else f"\n{some[0][1].result['steps']:,} steps"
+        ends[objective + steps] = (float(mean[-1]), colour)
+    axes.set(xlabel="share of the run (%)", ylabel="training loss (levels of 255)", xlim=(0, 100))
+    label_ends(axes, ends, gap=0.08 if is_matched else 0.15)
+    sources = tuple(source for some in runs.values() for source, _ in some)
+    first = next(iter(runs.values()))[0][1].model
+    equal = (
+        f"with the same recipe of {budget(first['recipe'])} but for the objective"
+        if is_matched
+        else "the longest run of each objective; budgets differ, so the ends are no comparison"
+    )
+    caption = (
+        f"Training loss of {first['name']} x{first['scale']}, {equal}. Thin: as recorded; thick: "
+        "the mean over seeds and five points. In expectation l_E is l1 with its hard pixels "
+        "weighted 1.17, so its loss is the larger one at equal quality."
+    )
+    return Drawing(figure, caption, sources)
+
+
+@style()
+def draw_study(book: Book) -> Drawing:
+    """Draw the gain of each objective over l1 with its interval, a panel for each study."""
+    studies = find_studies(book)
+    if not studies:
+        raise DataError(
+            f"no study among the records: it takes runs with equal steps of {REFERENCE} and another"
+        )
+    heights = [len(study.outcomes) - 1 for study in studies]
+    figure = new_figure(1.0 + 0.45 * len(studies) + 0.42 * sum(heights))
+    grid: Any = figure.subplots(len(studies), 1, squeeze=False, sharex=True, height_ratios=heights)
+    for axes, study in zip(grid[:, 0], studies, strict=True):
+        _draw_gains(axes, study.outcomes, study.sets)
+        axes.set_title(study.title, loc="left")
+    grid[0, 0].legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    grid[-1, 0].set_xscale("symlog", linthresh=LINEAR)
+    ticks = _ticks_within(*grid[-1, 0].get_xlim())
+    grid[-1, 0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    grid[-1, 0].set_xlabel(f"PSNR gained over {REFERENCE} (dB)")
+    sources = [
+        o.sources for study in studies for by in study.outcomes.values() for o in by.values()
+    ]
+    caption = (
+        f"What an objective gains over {REFERENCE} at the same data, updates and seeds. Dots: the "
+        "mean over images and seeds; bars: the 95 % interval from 10,000 paired resamples of both. "
+        "Where a bar crosses the line, the sign is open. The axis is linear up to "
+        f"{LINEAR} dB on either side and logarithmic beyond."
+    )
+    return Drawing(figure, caption, tuple(dict.fromkeys(chain.from_iterable(sources))))
+
+
+def _runs_to_compare(book: Book) -> tuple[Runs, bool]:
+    """Return runs by objective: of the longest study, or else the longest run of each objective."""
+    groups: dict[tuple[int, str], Runs] = {}
+    networks: dict[str, Runs] = {}
+    for source, record in book.records.items():
+        recipe = record.model.get("recipe") or {}
+        objective = recipe.get("objective", "")
+        if objective.startswith(COMPARABLE) and len(record.result.get("loss_curve", ())) > 1:
+            run, network = (source, record), f"{recipe['network']} x{recipe['scale']}"
+            networks.setdefault(network, {}).setdefault(objective, []).append(run)
+            if recipe.get("steps"):
+                group = groups.setdefault((recipe["steps"], budget_key(recipe)), {})
+                group.setdefault(objective, []).append(run)
+    if not networks:
+        raise DataError("no training record among the records has a loss curve")
+    studies = [(steps, len(runs), runs) for (steps, _), runs in groups.items() if len(runs) > 1]
+    if studies:
+        _, _, matched = max(studies, key=lambda study: study[:2])
+        return dict(sorted(matched.items(), key=_reference_first)), True
+    longest = {
+        objective: [max(some, key=lambda run: run[1].result["loss_curve"][-1][0])]
+        for objective, some in max(networks.values(), key=len).items()
+    }
+    return dict(sorted(longest.items(), key=_reference_first)), False
+
+
+def _curve(record: Record) -> tuple[Any, Any]:
+    """Return the share of the run in per cent, and the loss in levels of 255."""
+    # The first point is the mean over the warm-up, many times what follows.
+    step, _, loss = np.array(record.result["loss_curve"][1:]).T
+    return 100 * step / record.result["steps"], 255 * loss
+
+
+def _reference_first(item: tuple[str, Any]) -> tuple[bool, str]:
+    return item[0] != REFERENCE, item[0]
+
+
+def _colours() -> "cycle[str]":
+    return cycle((INK, *COLOURS))
+
+
+def _moving_mean(values: Any, reach: int = 2) -> Any:
+    """Average each value with its neighbours, as far as there are any."""
+    return np.array(
+        [values[max(0, at - reach) : at + reach + 1].mean() for at in range(len(values))]
+    )
+
+
+def _draw_gains(axes: "Axes", outcomes: Mapping[str, Any], sets: tuple[str, ...]) -> None:
+    others = [objective for objective in outcomes if objective != REFERENCE]
+    shown = [name for name in sets if any(_gain(outcomes[o], name) for o in others)]
+    axes.axvline(0, color=QUIET, linewidth=1)
+    for number, name in enumerate(shown):
+        colour = INK if name == ALL else COLOURS[number % len(COLOURS)]
+        for row, objective in enumerate(others):
+            gain = _gain(outcomes[objective], name)
+            if gain is not None:
+                y = row + 0.6 * ((number + 0.5) / len(shown) - 0.5)
+                label = name if row == 0 else None
+                axes.plot(gain[1:], (y, y), color=colour, linewidth=1.4, label=label)
+                axes.plot(gain.mean, y, "o", color=colour, markersize=4)
+    axes.set(yticks=range(len(others)), yticklabels=others, ylim=(len(others) - 0.5, -0.5))
+    axes.tick_params("y", length=0, labelcolor=INK)
+    axes.grid(visible=False, axis="y")
+
+
+def _ticks_within(left: float, right: float) -> list[float]:
+    """Return round numbers for an axis that is linear in its middle and logarithmic beyond."""
+    sizes = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+    return [
+        tick
+        for tick in (*(-size for size in reversed(sizes)), 0.0, *sizes)
+        if left <= tick <= right
+    ]
+
+
+def _gain(by_set: Mapping[str, Any], name: str) -> Any:
+    outcome = by_set.get(name)
+    return outcome.gain if outcome is not None else None

@@ -1,0 +1,304 @@
+"""The paper's tables: each printed row, and below it what records hold of the same thing."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from functools import cache
+from html import escape
+from statistics import fmean, stdev
+from typing import Any
+
+from musigma.networks import card
+from musigma.training.recipe import default_values
+from studies.paper.measurements import RELEASED, Book, Measurement
+from studies.paper.printed import PrintedRow, PrintedTable, fits, printed_table
+from studies.readme_tables import markdown
+
+_NUMBER = ' class="number"'
+# The seeds of one recipe share a row, and so do its scales where they are columns.
+_APART = {"seed", "scale", "start_from"}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table, and the records it comes from."""
+
+    text: str = ""
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: its names, its numbers, and whether the paper printed it."""
+
+    names: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    printed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table that is ready to be shown.
+
+    Attributes:
+        name: By which it is asked for.
+        title: What it is about.
+        caption: What the numbers are.
+        headings: Of the names and of the cells.
+        rows: From top to bottom.
+        notes: What a reader has to know.
+    """
+
+    name: str
+    title: str
+    caption: str
+    headings: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The records behind the table, each once, in the order of their first use."""
+        cells = (cell for row in self.rows for cell in row.cells)
+        return tuple(dict.fromkeys(source for cell in cells for source in cell.sources))
+
+    @property
+    def num_names(self) -> int:
+        """How many columns hold names."""
+        return len(self.headings) - (len(self.rows[0].cells) if self.rows else 0)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the table as plain values, every cell with its records."""
+        names, columns = self.headings[: self.num_names], self.headings[self.num_names :]
+        rows = [
+            dict(zip(names, row.names, strict=True))
+            | {
+                heading: {"text": cell.text, "records": list(cell.sources)}
+                for heading, cell in zip(columns, row.cells, strict=True)
+                if cell.text
+            }
+            for row in self.rows
+        ]
+        return {
+            "name": self.name,
+            "title": self.title,
+            "caption": self.caption,
+            "rows": rows,
+            "notes": list(self.notes),
+        }
+
+    def as_markdown(self) -> str:
+        """Return title, table, notes and the numbered records."""
+        numbers = {source: number for number, source in enumerate(self.sources, 1)}
+        rows = [
+            [*names, *(_marked(cell, numbers) for cell in row.cells)]
+            for row, names in zip(self.rows, self._names_once(), strict=True)
+        ]
+        parts = [f"## {self.title}", self.caption]
+        if rows:
+            parts.append(markdown(self.headings, rows, num_text=self.num_names))
+        if self.notes:
+            parts.append("\n".join(f"- {note}" for note in self.notes))
+        if numbers:
+            parts.append("\n".join(f"{n}. `{source}`" for source, n in numbers.items()))
+        return "\n\n".join(parts) + "\n"
+
+    def as_html(self, numbers: Mapping[str, int] | None = None) -> str:
+        """Return a section; `numbers` says where a page that holds several lists each record."""
+        own = numbers is None
+        numbers = numbers or {source: number for number, source in enumerate(self.sources, 1)}
+        parts = [f"<h2>{escape(self.title)}</h2>", f"<p>{escape(self.caption)}</p>"]
+        if self.rows:
+            parts.append(f'<div class="wide"><table>{self._html_rows(numbers)}</table></div>')
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
+        parts.append(f'<ul class="notes">{notes}</ul>' if notes else "")
+        if own and numbers:
+            items = (f'<li id="record-{n}">{escape(s)}</li>' for s, n in numbers.items())
+            parts.append(f'<ol class="records">{"".join(items)}</ol>')
+        return f'<section id="table-{escape(self.name)}">{"".join(parts)}</section>'
+
+    def _html_rows(self, numbers: Mapping[str, int]) -> str:
+        headings = "".join(
+            f'<th scope="col"{"" if place < self.num_names else _NUMBER}>{escape(text)}</th>'
+            for place, text in enumerate(self.headings)
+        )
+        lines = [f"<thead><tr>{headings}</tr></thead><tbody>"]
+        for row, texts in zip(self.rows, self._names_once(), strict=True):
+            kind = "printed" if row.printed else "measured"
+            names = "".join(f'<th scope="row">{escape(name)}</th>' for name in texts)
+            cells = "".join(f"<td>{_linked(cell, numbers)}</td>" for cell in row.cells)
+            lines.append(f'<tr class="{kind}">{names}{cells}</tr>')
+        return "".join(lines) + "</tbody>"
+
+    def _names_once(self) -> Iterator[list[str]]:
+        """Yield the names of each row, without those in which it repeats the row above."""
+        above: tuple[str, ...] = ()
+        for row in self.rows:
+            shared = len(os.path.commonprefix([above, row.names]))
+            yield [""] * shared + list(row.names[shared:])
+            above = row.names
+
+
+def paper_table(name: str, book: Book) -> Table:
+    """Return a table of the paper with what the records of a book hold beside it."""
+    printed = printed_table(name)
+    first = 0 if printed.names[0] else 1  # a single block needs no name
+    rows: list[Row] = []
+    num_answered = 0
+    for row in printed.rows:
+        texts = (*row.facts, *row.cells)
+        names = (row.block, row.name)[first:]
+        rows.append(Row((*names, "paper"), tuple(map(Cell, texts)), printed=True))
+        found = _measured_cells(row, printed, (*book.measurements, *book.rivals))
+        measured = [Row((*names, label), cells) for label, cells in found]
+        rows += measured
+        num_answered += _num_answered(row, measured)
+    num_cells = sum(bool(text) for row in printed.rows for text in row.cells)
+    answered = f"{num_answered} of the {num_cells} printed cells have a measured one below them."
+    columns = (heading for heading, _ in printed.columns)
+    return Table(
+        name=name,
+        title=printed.title,
+        caption=f"{printed.caption} ({printed.label})",
+        headings=(*printed.names[first:], "from", *printed.facts, *columns),
+        rows=tuple(rows),
+        notes=(*printed.notes, answered),
+    )
+
+
+def _measured_cells(
+    row: PrintedRow, printed: PrintedTable, measurements: Iterable[Measurement]
+) -> list[tuple[str, tuple[Cell, ...]]]:
+    """Return what each run that answers a printed row is called, and its cells."""
+    if row.where is None:
+        return []
+    runs: dict[tuple[str, str], list[Measurement]] = {}
+    for one in measurements:
+        if fits(one, {"rival": "", **row.where}):
+            key = (_label(one, row), said(one.recipe, without=_APART))
+            runs.setdefault(key, []).append(one)
+    answers = []
+    for (label, _), run in sorted(runs.items()):
+        cells = [
+            _cell([one for one in run if fits(one, where)], printed) for _, where in printed.columns
+        ]
+        if any(cell.text for cell in cells):
+            facts = [Cell(_fact(heading, run)) for heading in printed.facts]
+            answers.append((label, (*facts, *cells)))
+    return answers
+
+
+def _label(one: Measurement, row: PrintedRow) -> str:
+    assert row.where is not None
+    network = f" ({one.network})" if len(row.where["networks"]) > 1 else ""
+    if one.objective == RELEASED:
+        return f"released weights{network}"
+    if not one.recipe:
+        return f"ours{network}"
+    settings = "".join(f", {key} {value}" for key, value in one.recipe.get("settings", {}).items())
+    return f"ours{network}, {budget(one.recipe)}{patches(one.recipe)}{settings}"
+
+
+def budget(recipe: Mapping[str, Any]) -> str:
+    """Say for how long a recipe trains.
+
+    Example:
+        >>> budget({"steps": 12000, "seconds": None}), budget({"seconds": 400.0})
+        ('12,000 steps', '400 s')
+    """
+    steps, seconds = recipe.get("steps"), recipe.get("seconds")
+    return f"{steps:,} steps" if steps else f"{seconds:.0f} s" if seconds else "budget unknown"
+
+
+def said(recipe: Mapping[str, Any], *, without: AbstractSet[str]) -> str:
+    """Return what a recipe asks for, as a text to compare.
+
+    What is as it would be anyway is left out, so that records from before a key was there are
+    compared with those that have it; but for the key that marks how `patches` are taken.
+
+    Example:
+        >>> said({"scale": 2, "seed": 1, "keep_mean": False}, without={"seed"})
+        '{"scale": 2}'
+    """
+    usual = json.loads(json.dumps(default_values())) | {"swap_channels": None}
+    kept = {
+        key: value
+        for key, value in recipe.items()
+        if key not in without and not (key in usual and value == usual[key])
+    }
+    return json.dumps(kept, sort_keys=True)
+
+
+def patches(recipe: Mapping[str, Any]) -> str:
+    """Say how a recipe takes its patches, where that is not how they are taken now.
+
+    Recipes without the key are of the time when images were shrunk once and patches cut after.
+
+    Example:
+        >>> patches({"scale": 2, "swap_channels": False}), patches({"scale": 2})
+        ('', ', one grid')
+    """
+    now = "swap_channels" in recipe or recipe.get("scale") in (None, 1)
+    return "" if now else ", one grid"
+
+
+def _cell(found: Sequence[Measurement], printed: PrintedTable) -> Cell:
+    """Average over the seeds; the spread of the first number stands beside it."""
+    found = [one for one in found if printed.metrics[0] in one.result]
+    texts: list[str] = []
+    for metric, decimals in zip(printed.metrics, printed.decimals, strict=True):
+        values = seed_means((one.seed, one.result[metric]) for one in found if metric in one.result)
+        if values:
+            spread = f" ± {stdev(values):.{decimals}f}" if len(values) > 1 and not texts else ""
+            texts.append(f"{fmean(values):.{decimals}f}{spread}")
+    return Cell(" / ".join(texts), tuple(one.source for one in found))
+
+
+def seed_means(values: Iterable[tuple[int | None, float]]) -> tuple[float, ...]:
+    """Return one value for each seed: what was run or measured again counts by its mean.
+
+    Example:
+        >>> seed_means([(0, 37.0), (1, 36.5), (0, 37.5)])
+        (37.25, 36.5)
+    """
+    by_seed: dict[int | None, list[float]] = {}
+    for seed, value in values:
+        by_seed.setdefault(seed, []).append(value)
+    return tuple(map(fmean, by_seed.values()))
+
+
+def _num_answered(row: PrintedRow, measured: Sequence[Row]) -> int:
+    first = len(row.facts)
+    return sum(
+        bool(text) and any(other.cells[first + column].text for other in measured)
+        for column, text in enumerate(row.cells)
+    )
+
+
+def _fact(heading: str, run: Sequence[Measurement]) -> str:
+    """Return what can be counted; the run time of another machine would be no answer."""
+    networks = {(one.network, one.scale) for one in run}
+    if heading not in ("parameters", "MACs") or len(networks) > 1:
+        return ""
+    params, macs = _counted(*networks.pop())
+    if heading == "MACs":
+        return f"{macs:.1f}G"
+    return f"{params / 1e3:.0f}K" if params < 5e6 else f"{params / 1e6:.2f}M"
+
+
+@cache
+def _counted(network: str, scale: int) -> tuple[int, float]:
+    facts = card(network, scale=scale)
+    return facts.params, facts.macs_g
+
+
+def _marked(cell: Cell, numbers: Mapping[str, int]) -> str:
+    marks = ",".join(str(numbers[source]) for source in cell.sources)
+    return f"{cell.text} [{marks}]" if marks else cell.text
+
+
+def _linked(cell: Cell, numbers: Mapping[str, int]) -> str:
+    links = ",".join(f'<a href="#record-{numbers[s]}">{numbers[s]}</a>' for s in cell.sources)
+    return escape(cell.text) + (f"<sup>{links}</sup>" if links else "")

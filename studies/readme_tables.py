@@ -1,0 +1,162 @@
+"""Tables made from records: what README and docs print is generated, never typed."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from musigma.evaluation.record import Record, load_record
+
+SETS = ("Set5", "Set14", "B100", "Urban100")
+Rows = list[list[str]]
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Read every record below a folder, sorted by path."""
+    return [load_record(path) for path in sorted(folder.rglob("*.json"))]
+
+
+def markdown(headings: Sequence[str], rows: Rows, *, num_text: int = 1) -> str:
+    """Format a table; the first `num_text` columns are text, the others are numbers.
+
+    Example:
+        >>> print(markdown(["set", "PSNR"], [["Set5", "37.99"]]))
+        | set | PSNR |
+        | --- | ---: |
+        | Set5 | 37.99 |
+    """
+    rules = ["---"] * num_text + ["---:"] * (len(headings) - num_text)
+    lines = [headings, rules, *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def fidelity_table(records: Iterable[Record]) -> str:
+    """PSNR and SSIM on Y of each model on each set."""
+    own = [record for record in records if not _recipe(record).get("keep_mean")]
+    return _by_set(own, lambda r: f"{r['psnr_y']:.2f} / {r['ssim_y']:.4f}", needs="psnr_y")
+
+
+def uncertainty_table(records: Iterable[Record]) -> str:
+    """Calibrated PLL, sigma-residual PSNR on RGB and Y, and coverage, of each model on each set."""
+
+    def cell(result: dict[str, float]) -> str:
+        on_y = f"{result['sigma_psnr_y']:.2f}" if "sigma_psnr_y" in result else "-"
+        pll, inside = result["pll_calibrated"], result["coverage"]
+        return f"{pll:.2f} / {result['sigma_psnr']:.2f} / {on_y} / {inside:.1%}"
+
+    enlarged = [record for record in records if record.protocol["name"] != "denoise"]
+    # The methods of the leaderboard are calibrated alike, by an average in memory. Where weights
+    # bring another calibration that is what their users get, so it comes last and stands.
+    own_last = sorted(
+        enlarged, key=lambda one: one.model.get("calibration", {}).get("kind") != "average"
+    )
+    return _by_set(own_last, cell, needs="pll_calibrated")
+
+
+def denoising_table(records: Iterable[Record]) -> str:
+    """PSNR of each denoiser, and where it has error bars the coverage of its intervals."""
+    cells: dict[str, dict[tuple[str, float], str]] = {}
+    for record in records:
+        if record.kind == "evaluation" and record.protocol["name"] == "denoise":
+            found = f"{record.result['psnr']:.2f}"
+            if "coverage" in record.result:
+                found += f" / {record.result['coverage']:.1%}"
+            column = record.data["name"], record.protocol["noise_std"]
+            cells.setdefault(_label(record.model), {})[column] = found
+    columns = sorted({column for row in cells.values() for column in row})
+    rows = [[name, *(row.get(column, "") for column in columns)] for name, row in cells.items()]
+    return markdown(["model", *(f"{name} {noise:g}" for name, noise in columns)], rows)
+
+
+def speed_table(records: Iterable[Record]) -> str:
+    """Milliseconds of a training step, ours beside the plain loops."""
+    newest = [record for record in records if record.protocol["name"] == "train-step"]
+    if not newest:
+        return ""
+    record = max(newest, key=lambda one: one.provenance["date"])
+    rows = [
+        [name, f"{t['median_ms']:.2f}", f"{t['patches_per_second']:.0f}", f"{t['tflops']:.0f}"]
+        for name, t in record.result["timings"].items()
+    ]
+    headings = [f"step on one {record.provenance['device']}", "ms", "patches/s", "TFLOP/s"]
+    return markdown(headings, rows)
+
+
+def runs_table(records: Iterable[Record]) -> str:
+    """Validation PSNR of every run that trained a mean, the best first within a scale."""
+    found = []
+    for record in records:
+        recipe, result = _recipe(record), record.result
+        if record.kind == "training" and not _is_study(recipe) and not recipe.get("keep_mean"):
+            found_psnr = result["validation"]
+            scale, score = record.model["scale"], found_psnr.get("psnr_y", found_psnr.get("psnr"))
+            cells = [recipe["objective"], recipe["optimiser"], str(recipe["batch"])]
+            cells += [f"{recipe['learning_rate']:g}", f"{result['seconds']:.0f}"]
+            cells += [str(result["steps"]), f"{score:.2f}"]
+            found.append((scale, -score, [f"{record.model['name']} x{scale}", *cells]))
+    headings = ["network", "objective", "optimiser", "batch", "rate", "seconds", "steps", "dB"]
+    return markdown(headings, [row for _, _, row in sorted(found)])
+
+
+def tiles_table(records: Iterable[Record]) -> str:
+    """How far tiles are off the whole picture, of each network that sees all of it at once."""
+    rows = [
+        [name, f"{found['largest_share']:.1e}", f"{found['rms_share']:.1e}"]
+        for record in records
+        if record.protocol["name"] == "tile-differences"
+        for name, found in record.result.items()
+    ]
+    return markdown(["network", "largest", "root mean square"], rows)
+
+
+TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
+    "fidelity": fidelity_table,
+    "uncertainty": uncertainty_table,
+    "denoising": denoising_table,
+    "training speed": speed_table,
+    "training runs": runs_table,
+    "tile differences": tiles_table,
+}
+
+
+def _by_set(
+    records: Iterable[Record], cell: Callable[[dict[str, float]], str], *, needs: str
+) -> str:
+    cells: dict[tuple[int, str], dict[str, str]] = {}
+    for record in records:
+        if "rival" in record.model:
+            continue  # it has a table of its own: the leaderboard
+        if record.data["name"] not in SETS or _is_study(_recipe(record)):
+            continue
+        if record.kind == "evaluation" and needs in record.result:
+            key = (record.model["scale"], _label(record.model))
+            cells.setdefault(key, {})[record.data["name"]] = cell(record.result)
+    rows = [
+        [name, *(found.get(one, "") for one in SETS)] for (_, name), found in sorted(cells.items())
+    ]
+    return markdown(["model", *SETS], rows)
+
+
+def _recipe(record: Record) -> dict[str, Any]:
+    """Return what was trained, of a run or of weights of ours; nothing of others' weights."""
+    found: dict[str, Any] = record.model.get("training") or record.model
+    return found.get("recipe") or {}
+
+
+def _is_study(recipe: dict[str, Any]) -> bool:
+    # Runs of equal steps are compared with one another, in the table of `musigma paper study`.
+    return recipe.get("steps") is not None
+
+
+def _label(model: dict[str, Any]) -> str:
+    label = model["name"] if model["scale"] == 1 else f"{model['name']} x{model['scale']}"
+    if not model["digest"]:
+        return label
+    # Weights of ours say how they were trained; released files of others do not.
+    training = model.get("training")
+    if not training:
+        return f"{label} (released weights)"
+    recipe, seconds = training["recipe"], f"{training['seconds']:.0f} s"
+    start = Path(recipe.get("start_from") or "").stem
+    if recipe.get("keep_mean"):
+        return f"{label}, mean of {start}, {recipe['objective']}, {seconds}"
+    return f"{label}, {recipe['objective']}, {seconds}{f' from {start}' if start else ''}"

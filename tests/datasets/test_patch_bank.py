@@ -1,0 +1,188 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy import stats
+from torch import Tensor
+
+from helpers.runs import CPU, pictures, write_pictures
+from musigma.datasets.patch_bank import Bank, build_bank, load_images, mix
+from musigma.functional.geometry import dihedral, pad
+from musigma.functional.resize import bicubic_down
+from musigma.types import DataError, ImageError
+
+
+def sample(bank: Bank, step: int, batch: int, seed: int = 0, first: int = 0):
+    return bank.sample(torch.tensor(step), batch=batch, seed=seed, first=first)
+
+
+def views(image: Tensor, size: int, step: int) -> Tensor:
+    """Every place of a patch in ``(C, H, W)``, row by row, in all eight views: ``(P, 8, C, h, w)``.
+
+    Made by slicing and `dihedral`, which know nothing of the bank's indices.
+    """
+    _, height, width = image.shape
+    places = [
+        image[:, top : top + size, left : left + size]
+        for top in range(0, height - size + 1, step)
+        for left in range(0, width - size + 1, step)
+    ]
+    return torch.stack([torch.stack([dihedral(p, k) for k in range(8)]) for p in places])
+
+
+def test_mix_is_splitmix64():
+    # The first outputs of SplitMix64 with seed 0, as in the test vectors of its public-domain
+    # reference (S. Vigna, splitmix64.c) and of Java's SplittableRandom.
+    expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    found = mix(torch.tensor([1, 2, 3])).tolist()
+    assert [value % 2**64 for value in found] == expected
+
+
+def test_mix_of_neighbours_is_unrelated():
+    numbers = torch.arange(100_000)
+    hashes = mix(numbers)
+    assert hashes.unique().numel() == numbers.numel()
+    bits = torch.arange(64)
+    ones = ((hashes.unsqueeze(1) >> bits) & 1).double().mean(0)
+    five_deviations = 5 * 0.5 / numbers.numel() ** 0.5
+    assert (ones - 0.5).abs().max() < five_deviations
+    # A changed bit of the number changes each bit of the hash every other time.
+    for bit in (0, 1, 16, 40, 63):
+        changed = hashes ^ mix(numbers ^ (torch.tensor(1) << bit))
+        share = ((changed.unsqueeze(1) >> bits) & 1).double().mean(0)
+        assert (share - 0.5).abs().max() < five_deviations
+
+
+def test_every_place_and_view_is_equally_likely():
+    # Eight views of each place, told apart by pixels that are all different. An image is as likely
+    # as it has pixels: 42 with 4 * 5 places, 20 with 3 * 2.
+    images = [torch.arange(42).view(1, 6, 7), torch.arange(100, 120).view(1, 5, 4)]
+    images = [image.to(torch.uint8) for image in images]
+    bank = build_bank(images, scale=1, patch=3, device=CPU)
+    cells = torch.cat([views(image, 3, 1) for image in images]).flatten(0, 1).flatten(1)
+    assert len(cells) == 26 * 8
+    number = 26 * 8 * 100
+    patches = (sample(bank, 0, number).target * 255).round().byte().flatten(1)
+    seen = Counter(map(tuple, patches.tolist()))
+    counts = np.array([seen.pop(tuple(cell)) for cell in cells.tolist()])
+    assert not seen
+    chances = np.repeat([42 / 62 / (20 * 8), 20 / 62 / (6 * 8)], [20 * 8, 6 * 8])
+    assert stats.chisquare(counts, chances * number).pvalue > 0.01
+    assert stats.chisquare(counts.reshape(26, 8).sum(0)).pvalue > 0.01
+    places = counts.reshape(26, 8).sum(1), chances.reshape(26, 8).sum(1) * number
+    assert stats.chisquare(*places).pvalue > 0.01
+
+
+def test_every_place_is_equally_likely_over_many_steps():
+    bank = build_bank(pictures(2, 11, 9), scale=1, patch=8, device=CPU)
+    counts = Counter(sample(bank, step, 1).target.numpy().tobytes() for step in range(2560))
+    assert len(counts) == 2 * (4 * 2) * 8
+    assert stats.chisquare(list(counts.values())).pvalue > 0.01
+
+
+@pytest.mark.parametrize("scale", [2, 3, 4])
+def test_low_is_what_imresize_makes_of_the_target_and_its_surroundings(scale):
+    images, patch, margin = pictures(2, 37, 31), 5, 2 * scale
+    bank = build_bank(images, scale=scale, patch=patch, device=CPU)
+    # Every place, also off the grid of the scale; beyond the border pictures are mirrored.
+    framed = [pad(image, (margin,) * 4, mode="symmetric") for image in images]
+    wide = torch.cat([views(image, patch * scale + 2 * margin, 1) for image in framed])
+    wide = wide.flatten(0, 1)
+    inner = wide[..., margin:-margin, margin:-margin].float() / 255
+    patches = sample(bank, 3, 64)
+    assert patches.low.shape == (64, 3, patch, patch)
+    assert patches.target.shape == (64, 3, patch * scale, patch * scale)
+    seen = set()
+    for low, target in zip(patches.low, patches.target, strict=True):
+        same = (inner == target).flatten(1).all(1).nonzero().flatten()
+        assert len(same) == 1
+        expected = bicubic_down(wide[same], scale)[0, :, 2:-2, 2:-2]
+        assert torch.equal(expected.float() / 255, low)
+        seen.add(int(same[0]) % 8)
+    assert seen == set(range(8))
+
+
+def test_channels_come_in_any_order_where_that_is_asked_for():
+    image = torch.tensor([10, 20, 30], dtype=torch.uint8).view(3, 1, 1).expand(3, 16, 16)
+    usual = build_bank([image], scale=2, patch=8, device=CPU)
+    colours = (sample(usual, 0, 60).target[:, :, 0, 0] * 255).round().int()
+    assert colours.unique(dim=0).tolist() == [[10, 20, 30]]
+    bank = build_bank([image], scale=2, patch=8, device=CPU, swap_channels=True)
+    patches = sample(bank, 0, 600)
+    orders = Counter(map(tuple, (patches.target[:, :, 0, 0] * 255).round().int().tolist()))
+    assert len(orders) == 6
+    assert stats.chisquare(list(orders.values())).pvalue > 0.01
+    assert torch.equal(patches.low[:, :, 0, 0], patches.target[:, :, 0, 0])
+
+
+def test_patches_are_channels_last():
+    patches = sample(build_bank(pictures(), scale=2, patch=8, device=CPU), 0, 2)
+    assert patches.low.is_contiguous(memory_format=torch.channels_last)
+    assert patches.target.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_patches_follow_from_seed_and_step():
+    bank = build_bank(pictures(), scale=2, patch=8, device=CPU)
+    for ours, again in zip(sample(bank, 7, 4, seed=3), sample(bank, 7, 4, seed=3), strict=True):
+        assert torch.equal(ours, again)
+    for other in (sample(bank, 8, 4, seed=3), sample(bank, 7, 4, seed=4)):
+        assert not torch.equal(sample(bank, 7, 4, seed=3).target, other.target)
+
+
+def test_processes_share_a_batch():
+    bank = build_bank(pictures(), scale=2, patch=8, device=CPU)
+    whole = sample(bank, 5, 16)
+    shares = [sample(bank, 5, 4, first=4 * rank) for rank in range(4)]
+    for ours, parts in zip(whole, zip(*shares, strict=True), strict=True):
+        assert torch.equal(ours, torch.cat(parts))
+
+
+def test_noise_levels_fill_the_range():
+    bank = build_bank(pictures(), scale=1, patch=8, device=CPU)
+    patches = sample(bank, 0, 10_000)
+    assert patches.low is patches.target
+    assert 0 <= patches.level.min() < 1e-3
+    assert 1 - 1e-3 < patches.level.max() < 1
+    assert stats.kstest(patches.level.numpy(), "uniform").pvalue > 0.01
+
+
+def test_every_pixel_is_kept():
+    bank = build_bank(pictures(1, 37, 31), scale=3, patch=10, device=CPU)
+    assert bank.num_bytes == bank.values.numel() == 3 * 37 * 31
+
+
+def test_small_images_are_left_out():
+    one_pixel = torch.zeros(3, 1, 1, dtype=torch.uint8)
+    narrow = torch.zeros(3, 40, 15, dtype=torch.uint8)
+    fitting = torch.full((3, 16, 16), 200, dtype=torch.uint8)
+    bank = build_bank([one_pixel, narrow, fitting], scale=2, patch=8, device=CPU)
+    assert bank.num_images == 1
+    assert (sample(bank, 0, 8).target == 200 / 255).all()
+    with pytest.raises(DataError, match="no training image has room for a patch of 16x16 pixels"):
+        build_bank([one_pixel, narrow], scale=2, patch=8, device=CPU)
+
+
+def test_images_of_different_channels_are_refused():
+    with pytest.raises(DataError, match=r"\[1, 3\] channels"):
+        build_bank([*pictures(1), *pictures(1, channels=1)], scale=2, patch=8, device=CPU)
+
+
+def test_files_are_loaded_in_order(tmp_path):
+    folder = write_pictures(tmp_path / "images", num=5)
+    calls = []
+    paths = sorted(folder.iterdir())
+    images = load_images(paths, num_channels=3, progress=lambda *n: calls.append(n), num_workers=3)
+    assert all(torch.equal(a, b) for a, b in zip(images, pictures(5), strict=True))
+    assert calls == [(n, 5) for n in range(1, 6)]
+    grey = load_images(paths, num_channels=1)
+    assert {tuple(image.shape) for image in grey} == {(1, 37, 31)}
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    folder = write_pictures(tmp_path)
+    Image.new("RGB", (9, 9)).save(folder / "fine.png")
+    (folder / "broken.png").write_bytes(b"not a picture")
+    with pytest.raises(ImageError, match=r"broken\.png"):
+        load_images(sorted(folder.iterdir()), num_channels=3)

@@ -1,0 +1,123 @@
+"""Rivals go through the harness as models do, with a calibration of their own."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from musigma.datasets.catalog import find_dataset
+from musigma.evaluation import super_resolution
+from musigma.evaluation.baseline_models import (
+    METHODS,
+    NUM_DRAWS,
+    calibrated,
+    make_rival,
+    mean_error,
+)
+from musigma.evaluation.evaluate import evaluate_model
+from musigma.images.image_io import read_image
+from musigma.images.listing import list_images
+from musigma.networks import create, load, save, with_sigma
+from musigma.prediction.predict import predict
+from musigma.restoration.batch import restore_files
+from musigma.restoration.restore_file import Options, calibration_of
+from musigma.types import ConfigError
+
+PROTOCOL = super_resolution(2)
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Waves with noise, which no network can foresee."""
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    for name, shape in (("a", (40, 36)), ("b", (38, 46))):
+        y, x = np.mgrid[: shape[0], : shape[1]]
+        wave = 128 + 80 * np.sin(x / 5 + y / 7)[..., None] + generator.normal(0, 20, (*shape, 3))
+        Image.fromarray(wave.clip(0, 255).astype(np.uint8)).save(folder / f"{name}.png")
+    return find_dataset(folder)
+
+
+@pytest.fixture
+def models(tmp_path):
+    """Two seeds of one recipe, each with a sigma branch, dropout, and a calibration of its own."""
+    found = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        network = create("edsr-baseline", scale=2, num_blocks=1, width=8, dropout=0.25)
+        recipe = {"objective": "gaussian_nll", "steps": 9, "seed": seed}
+        path = tmp_path / f"{seed}.safetensors"
+        save(
+            path,
+            with_sigma(network, width=8, depth=1),
+            training={"recipe": recipe, "seed": seed},
+            calibration={"kind": "average"},
+        )
+        found.append(load(path))
+    return found
+
+
+def rival_of(method, models, dataset):
+    some = models if method == "ensemble" else models[:1]
+    return make_rival(method, some, protocol=PROTOCOL, held_out=dataset)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_rival_is_calibrated_and_measured_like_a_model(method, models, dataset):
+    rival = rival_of(method, models, dataset)
+    assert calibration_of(rival) is None  # not that of the weights
+    model = calibrated(rival, dataset, PROTOCOL, coverage=0.8)
+    record = evaluate_model(model, dataset, PROTOCOL)
+    views = {"self-ensemble": 8, "tta": 8}
+    passes = ({"constant": 1, "ensemble": 2, "mc-dropout": NUM_DRAWS} | views)[method]
+    assert (record.model["rival"], record.model["num_passes"]) == (method, passes)
+    assert record.model["calibration"]["kind"] == "average"
+    assert record.model["calibration_data"]["name"] == "pictures"
+    assert len(record.model["digest"]) == 64
+    # On the images of the fit, an average covers what was asked for, but for its grid.
+    assert record.result["coverage"] == pytest.approx(0.8, abs=0.01)
+    assert record.result["pll_calibrated"] > record.result["pll"]
+
+
+def test_a_constant_is_the_mean_error(models, dataset):
+    errors = []
+    for item in dataset.items:
+        low, target = PROTOCOL.pair(read_image(item.target)[0], item.name)
+        errors.append((predict(models[0].network, low).mean - target).abs().flatten())
+    expected = torch.cat(errors).mean().item()
+    assert mean_error(models[0], dataset, PROTOCOL) == pytest.approx(expected)
+    low = torch.rand(1, 3, 13, 11)
+    sigma = predict(rival_of("constant", models, dataset).network, low).sigma
+    assert sigma.unique().item() == pytest.approx(expected)
+
+
+def test_the_record_of_an_ensemble_names_its_members(models, dataset):
+    rival = rival_of("ensemble", models, dataset)
+    record = evaluate_model(rival, dataset, PROTOCOL)
+    assert record.model["members"] == [model.digest for model in models]
+    assert record.model["digest"] not in record.model["members"]
+    assert record.model["training"] == {"recipe": {"objective": "gaussian_nll", "steps": 9}}
+    assert record.seed is None
+    models[1].metadata["training"]["recipe"]["steps"] = 10
+    assert rival_of("ensemble", models, dataset).metadata["training"] == {}
+
+
+def test_a_rival_writes_error_maps(models, dataset, tmp_path):
+    rival = calibrated(rival_of("tta", models, dataset), dataset, PROTOCOL, coverage=0.8)
+    options = Options(folder=tmp_path / "out", sigma=True)
+    (source,) = list_images([str(dataset.items[0].target)])
+    (done,) = restore_files(rival, [source], options)
+    assert (done.width, done.height) == (72, 80)
+    assert done.sigma.is_file()
+
+
+def test_what_goes_wrong(models, dataset):
+    with pytest.raises(ConfigError, match="did you mean 'constant'"):
+        make_rival("constnat", models, protocol=PROTOCOL)
+    with pytest.raises(ConfigError, match="only an ensemble takes several models; tta got 2"):
+        make_rival("tta", models, protocol=PROTOCOL)
+    with pytest.raises(ConfigError, match="give --calibrate-on"):
+        make_rival("constant", models[:1], protocol=PROTOCOL)
+    with pytest.raises(ConfigError, match="one of them came twice"):
+        make_rival("ensemble", models[:1] * 2, protocol=PROTOCOL)

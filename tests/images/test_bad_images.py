@@ -1,0 +1,338 @@
+"""Whatever is wrong with a file, the user gets one line that names it, and loses nothing."""
+
+import errno
+import io
+import os
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from helpers.pictures import SIGNATURE, chunk, png, png_header
+from musigma.images.image_io import ImageMeta, read_image, write_image
+from musigma.types import ImageError
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (37, 31, 3), np.uint8)
+PNG = png(PIXELS)
+
+
+def encoded(kind, picture=None, **options):
+    buffer = io.BytesIO()
+    (picture or Image.fromarray(PIXELS)).save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def half(data):
+    return data[: len(data) // 2]
+
+
+def floats(*values):
+    return encoded("TIFF", Image.fromarray(np.array([values], np.float32)))
+
+
+def bmp_with_size(width, height):
+    data = bytearray(encoded("BMP"))
+    data[18:26] = struct.pack("<ii", width, height)
+    return bytes(data)
+
+
+def png_with_pixels(compressed):
+    return png_header(31, 37, 8, 3) + chunk(b"IDAT", compressed) + chunk(b"IEND", b"")
+
+
+def one_line(caught, path):
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.isprintable()
+    assert line.startswith(f"{path}: ")
+    return line
+
+
+BROKEN = {
+    "empty": (b"", "is empty (0 bytes)"),
+    "one byte": (b"\x89", "is not a PNG, JPEG, WebP, TIFF or BMP picture"),
+    "text": (b"these are\nno pixels", r"it begins with b'these are\nno'"),
+    "gif": (encoded("GIF"), "it begins with b'GIF"),
+    "svg": (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "convert it to PNG"),
+    "heic": (b"\0\0\0\x18ftypheic" + bytes(40), "ftypheic"),
+    "sound": (b"RIFF\0\0\0\0WAVEfmt ", "is not a PNG"),
+    "truncated png": (half(PNG), "cannot be decoded as PNG"),
+    "truncated 16-bit png": (half(png(PIXELS.astype(np.uint16))), "cannot be decoded as PNG"),
+    "truncated jpeg": (half(encoded("JPEG")), "cannot be decoded as JPEG (image file is truncated"),
+    "truncated tiff": (encoded("TIFF")[:-1000], "cannot be decoded as TIFF"),
+    "truncated deflated tiff": (half(encoded("TIFF", compression="tiff_deflate")), "as TIFF"),
+    "truncated webp": (half(encoded("WEBP", lossless=True)), "cannot be decoded as WEBP"),
+    "truncated bmp": (half(encoded("BMP")), "cannot be decoded as BMP (image file is truncated"),
+    "signature only": (SIGNATURE, "cannot be decoded as PNG"),
+    "no pixels": (png_header(31, 37, 8, 3) + chunk(b"IEND", b""), "cannot be decoded as PNG"),
+    "zero wide": (png_header(0, 37, 8, 3) + PNG[33:], "cannot be decoded as PNG"),
+    "zero high": (bmp_with_size(31, 0), "cannot be decoded as BMP"),
+    "header checksum": (
+        SIGNATURE + chunk(b"IHDR", PNG[16:29], checksum=1) + PNG[33:],
+        "bad header checksum",
+    ),
+    "pixel checksum": (
+        png_header(31, 37, 8, 3) + chunk(b"IDAT", PNG[41:-16], checksum=1) + PNG[-12:],
+        "bad header checksum",
+    ),
+    "no zlib stream": (png_with_pixels(b"no stream"), "cannot be decoded as PNG"),
+    "broken zlib stream": (
+        png_with_pixels(PNG[41:1000] + bytes(200) + PNG[1200:-16]),
+        "cannot be decoded as PNG",
+    ),
+    "too few pixels": (png_with_pixels(zlib.compress(bytes(100))), "cannot be decoded as PNG"),
+    "unknown filter": (
+        png_with_pixels(zlib.compress(b"\x09" * 94 * 37)),
+        "cannot be decoded as PNG",
+    ),
+    "png bomb": (
+        png_header(30_000, 30_000, 8, 3) + chunk(b"IDAT", zlib.compress(bytes(10**6))),
+        "truncated",
+    ),
+    "whole png bomb": (
+        png_header(30_000, 30_000, 8, 3) + PNG[33:],
+        "says it is 30000 x 30000 pixels, more than the limit of 500,000,000; if you trust",
+    ),
+    "bmp bomb": (bmp_with_size(30_000, 30_000), "more than the limit of 500,000,000"),
+    "nan": (floats(0, float("nan"), 1), "values from nan to nan"),
+    "infinity": (floats(0, float("inf")), "values from 0 to inf, where 0 to 1 was expected"),
+    "floats of 255": (floats(0, 127.5, 255), "from 0 to 255, where 0 to 1 was expected; divide by"),
+    "negative floats": (floats(-0.25, 1), "from -0.25 to 1"),
+    "32-bit integers": (
+        encoded("TIFF", Image.fromarray(np.arange(6, dtype=np.int32).reshape(2, 3))),
+        "holds I pixels, which cannot be read; save it as RGB or grey",
+    ),
+    "lab": (encoded("TIFF", Image.new("LAB", (3, 2))), "holds LAB pixels"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_broken_file(tmp_path, case):
+    data, text = BROKEN[case]
+    path = tmp_path / f"{case}.png"
+    path.write_bytes(data)
+    with pytest.raises(ImageError) as caught:
+        read_image(path)
+    assert text in one_line(caught, path)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / "a.png")
+    assert one_line(caught, tmp_path / "a.png").endswith(": does not exist")
+
+
+def test_broken_link(tmp_path):
+    (tmp_path / "a.png").symlink_to("b.png")
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / "a.png")
+    assert "is a link to b.png, which does not exist" in one_line(caught, tmp_path / "a.png")
+
+
+def test_folder_named_as_a_picture(tmp_path):
+    (tmp_path / "a.png").mkdir()
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / "a.png")
+    assert "is a folder, not a picture" in one_line(caught, tmp_path / "a.png")
+
+
+def test_pipe_does_not_block(tmp_path):
+    os.mkfifo(tmp_path / "a.png")
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / "a.png")
+    assert "is not a regular file" in one_line(caught, tmp_path / "a.png")
+
+
+def test_file_below_a_file(tmp_path):
+    (tmp_path / "a.png").write_bytes(PNG)
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / "a.png" / "b.png")
+    assert "could not be opened (Not a directory)" in one_line(caught, tmp_path / "a.png/b.png")
+
+
+def test_file_without_permission(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    (tmp_path / "a.png").write_bytes(PNG)
+    monkeypatch.setattr(Path, "open", refuse)  # the tests may run as root, who may read anything
+    with pytest.raises(ImageError) as caught:
+        read_image(tmp_path / "a.png")
+    assert "could not be opened (Permission denied)" in one_line(caught, tmp_path / "a.png")
+
+
+def test_names_of_all_kinds(tmp_path):
+    for name in ("a b.png", "日本語.png", "é\u0301.png", "two\nlines.png", "tab\t.png"):
+        write_image(tmp_path / name, torch.zeros(1, 3, 2, 2))
+        assert read_image(tmp_path / name)[0].shape == (1, 3, 2, 2)
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(ImageError) as caught:
+            read_image(tmp_path / name)
+        one_line(caught, str(tmp_path / name).replace("\n", r"\n").replace("\t", r"\t"))
+
+
+def broken_profile():
+    return PNG[:33] + chunk(b"iCCP", b"name\0\0not compressed") + PNG[33:]
+
+
+def broken_exif():
+    return PNG[:33] + chunk(b"eXIf", b"MM\0*\0\0\0\x08\0\xff" + bytes(9)) + PNG[33:]
+
+
+def wild_orientation():
+    exif = Image.Exif()
+    exif[0x0112] = 77
+    return encoded("PNG", exif=exif)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        PNG + b"rubbish behind the end",
+        broken_profile(),
+        broken_exif(),
+        wild_orientation(),
+        encoded("PNG", exif=b"Exif\0\0rubbish"),
+        encoded("TIFF", icc_profile=b"rubbish"),
+    ],
+    ids=["tail", "profile", "exif", "orientation", "no exif at all", "tiff profile"],
+)
+def test_what_is_broken_beside_the_pixels_does_not_matter(tmp_path, data):
+    (tmp_path / "a.png").write_bytes(data)
+    values, meta = read_image(tmp_path / "a.png")
+    assert np.array_equal(np.rint(values[0].permute(1, 2, 0).numpy() * 255), PIXELS)
+    write_image(tmp_path / "b.png", values, meta)
+    assert torch.equal(read_image(tmp_path / "b.png")[0], values)
+
+
+def test_jpeg_with_a_tail_or_broken_exif_is_read(tmp_path):
+    plain = encoded("JPEG")
+    for data in (plain + bytes(1000), encoded("JPEG", exif=b"Exif\0\0MM\0*\xff\xff\xff\xff")):
+        (tmp_path / "a.jpg").write_bytes(data)
+        (tmp_path / "plain.jpg").write_bytes(plain)
+        assert torch.equal(read_image(tmp_path / "a.jpg")[0], read_image(tmp_path / "plain.jpg")[0])
+
+
+SEEDS = {
+    "png": PNG,
+    "16-bit png": png(PIXELS.astype(np.uint16) * 257),
+    "palette": encoded("PNG", Image.fromarray(PIXELS).quantize(16), transparency=3),
+    "jpeg": encoded("JPEG"),
+    "webp": encoded("WEBP"),
+    "tiff": encoded("TIFF"),
+    "lzw tiff": encoded("TIFF", compression="tiff_lzw"),
+    "bmp": encoded("BMP"),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_damage_gives_a_picture_or_one_line(tmp_path, seed):
+    generator = np.random.default_rng(0)
+    path = tmp_path / "a.png"
+    lines = []
+    for _ in range(100):
+        data = bytearray(SEEDS[seed])
+        head = 150 if generator.random() < 0.7 else len(data)  # most of what can go wrong is there
+        for place in generator.integers(0, min(head, len(data)), generator.integers(1, 5)):
+            data[place] = generator.integers(256)
+        path.write_bytes(data)
+        try:
+            values, _ = read_image(path, max_pixels=100_000)
+        except ImageError as error:
+            lines.append(str(error))
+        else:
+            assert 0 <= values.min() <= values.max() <= 1
+    assert lines
+    assert all(line.isprintable() for line in lines)
+
+
+GOOD = torch.full((1, 3, 4, 5), 0.5)
+
+
+def refused(path, image=GOOD, meta=None):
+    """The line that refuses to write; nothing may be left behind."""
+    before = {item: item.read_bytes() for item in path.parent.iterdir() if item.is_file()}
+    with pytest.raises(ImageError) as caught:
+        write_image(path, image, meta)
+    after = {item: item.read_bytes() for item in path.parent.iterdir() if item.is_file()}
+    assert before == after
+    return one_line(caught, path)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("name", ["a.png", "a.tif"])
+def test_not_a_number_is_never_written(tmp_path, value, bits, name):
+    (tmp_path / name).write_bytes(b"what was there")
+    image = torch.full((1, 3, 200, 5), 0.5)
+    image[0, 1, 150, 2] = value
+    line = refused(tmp_path / name, image, ImageMeta(bits=bits))
+    assert "holds NaN or infinite values; if it was computed in half precision, use float32" in line
+
+
+def test_names_that_cannot_be_written(tmp_path):
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "file").write_bytes(b"")
+    assert "did you mean '.png'" in refused(tmp_path / "a.pngg")
+    assert "suffix ''" in refused(tmp_path / "a")
+    assert "is a folder; give the name of a file" in refused(tmp_path / "folder.png")
+    with pytest.raises(ImageError, match=r"could not be written \(File exists\)"):
+        write_image(tmp_path / "file" / "a.png", GOOD)
+
+
+@pytest.mark.parametrize(
+    "shape", [(3, 4, 5), (2, 3, 4, 5), (1, 2, 4, 5), (1, 4, 4, 5), (1, 3, 0, 5)]
+)
+def test_shapes_that_are_no_picture(tmp_path, shape):
+    assert f"got {shape}" in refused(tmp_path / "a.png", torch.zeros(shape))
+
+
+def test_alpha_that_does_not_fit(tmp_path):
+    small = ImageMeta(alpha=torch.ones(1, 1, 2, 2))
+    assert "(1, 1, 4, 5), got (1, 1, 2, 2); enlarge it" in refused(tmp_path / "a.png", GOOD, small)
+    alpha = ImageMeta(alpha=torch.ones(1, 1, 4, 5))
+    for name in ("a.jpg", "a.bmp"):
+        assert "no room for alpha; write PNG, WebP or TIFF" in refused(tmp_path / name, GOOD, alpha)
+
+
+def test_pictures_larger_than_the_format(tmp_path):
+    line = torch.zeros(1, 1, 1, 1).expand(1, 1, 1, 70_000)
+    assert "70000 x 1 pixels are more than JPEG can hold; write PNG" in refused(
+        tmp_path / "a.jpg", line
+    )
+    assert "more than WEBP can hold" in refused(tmp_path / "a.webp", line)
+    huge = torch.zeros(1, 1, 1, 1).expand(1, 3, 40_000, 40_000)
+    assert "more than TIFF can hold" in refused(tmp_path / "a.tif", huge)
+    assert "more than BMP can hold" in refused(tmp_path / "a.bmp", huge)
+
+
+class FullDisk(io.FileIO):
+    """A file on a disk without room."""
+
+    def write(self, _):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp", "a.tif", "a.bmp"])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_full_disk(tmp_path, monkeypatch, name, bits):
+    (tmp_path / name).write_bytes(b"what was there")
+    real_open = Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda self, mode: (FullDisk if "x" in mode else real_open)(self, mode)
+    )
+    line = refused(tmp_path / name, GOOD, ImageMeta(bits=bits))
+    assert "could not be written (No space left on device); no partial file is left" in line
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
+def test_folder_that_may_not_be_written(tmp_path, monkeypatch, code):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert f"could not be written ({os.strerror(code)})" in refused(tmp_path / "a.png")

@@ -1,0 +1,30 @@
+import numpy as np
+import pytest
+import torch
+
+from musigma.images.npz_stream import npz_writer
+from musigma.types import ImageError
+
+
+def test_arrays_come_back_however_they_were_cut(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    arrays = {name: torch.rand(1, 3, 37, 31, generator=generator) for name in ("mean", "sigma")}
+    for num_rows in (1, 10, 37):
+        with npz_writer(tmp_path / f"{num_rows}.npz", list(arrays), (1, 3, 37, 31)) as rows:
+            for top in range(0, 37, num_rows):
+                for name, values in arrays.items():
+                    rows[name].write(values[:, :, top : top + num_rows])
+        with np.load(tmp_path / f"{num_rows}.npz", allow_pickle=False) as found:
+            assert sorted(found) == ["mean", "sigma"]
+            for name, values in arrays.items():
+                assert np.array_equal(found[name], values.numpy())
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
+def test_nothing_is_left_of_what_was_not_finished(tmp_path):
+    with (
+        pytest.raises(ImageError, match="could not be written"),
+        npz_writer(tmp_path / "a.npz", ["mean"], (1, 1, 2, 2)),
+    ):
+        raise OSError("no more room")
+    assert list(tmp_path.iterdir()) == []

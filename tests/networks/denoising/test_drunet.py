@@ -1,0 +1,135 @@
+import pytest
+import torch
+
+from musigma.networks import Identity, card, create, with_sigma
+from musigma.networks.denoising.drunet import recognise
+from musigma.networks.weights_file import load_file
+from musigma.prediction.predict import predict, with_noise_map
+from musigma.types import ImageError
+
+TINY = {"widths": (8, 8, 12, 16), "num_blocks": 1}
+
+
+@pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
+def test_parameters(name):
+    # Published as 32.64M; the two differ in 9 x 64 weights for each channel in or out.
+    assert card(name, scale=1).params == {"drunet": 32_640_960, "drunet-grey": 32_638_656}[name]
+
+
+def test_macs_by_hand():
+    # Per input pixel: head, tail, then at each resolution eight blocks of two convolutions (the
+    # coarsest has four), and the halving and doubling between resolutions.
+    widths = (64, 128, 256, 512)
+    per_pixel = 9 * 64 * (4 + 3)
+    for level, width in enumerate(widths):
+        num_blocks = 4 if level == 3 else 8
+        per_pixel += num_blocks * 2 * 9 * width**2 / 4**level
+    per_pixel += sum(2 * 4 * widths[n] * widths[n + 1] / 4 ** (n + 1) for n in range(3))
+    assert card("drunet", scale=1).macs_g == pytest.approx(per_pixel * 720 * 1280 / 1e9)
+
+
+def test_small_form_costs_a_tenth_or_so():
+    small, large = card("drunet-small", scale=1), card("drunet", scale=1)
+    assert 2e6 < small.params < 4e6
+    assert 7 < large.macs_g / small.macs_g < 12
+
+
+@pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
+def test_official_names(name):
+    # KAIR, models/network_unet.py, where a sequence of one layer is the layer itself.
+    channels = 3 if name == "drunet" else 1
+    with torch.device("meta"):
+        state = create(name, scale=1).state_dict()
+    shapes = {key: tuple(value.shape) for key, value in state.items()}
+    assert len(shapes) == 64
+    assert shapes["m_head.weight"] == (64, channels + 1, 3, 3)
+    assert shapes["m_down1.0.res.0.weight"] == (64, 64, 3, 3)
+    assert shapes["m_down1.4.weight"] == (128, 64, 2, 2)
+    assert shapes["m_down3.3.res.2.weight"] == (256, 256, 3, 3)
+    assert shapes["m_body.3.res.2.weight"] == (512, 512, 3, 3)
+    assert shapes["m_up3.0.weight"] == (512, 256, 2, 2)
+    assert shapes["m_up1.4.res.0.weight"] == (64, 64, 3, 3)
+    assert shapes["m_tail.weight"] == (channels, 64, 3, 3)
+
+
+@pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
+def test_foreign_file(name, tmp_path):
+    ours = create(name, scale=1, **TINY).eval()
+    torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "a.pth")
+    model = load_file(tmp_path / "a.pth")
+    assert model.network.identity == Identity(name, 1, TINY)
+    image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(model.network(image).mean, ours(image).mean)
+
+
+def test_refuses_other_u_nets_of_the_release():
+    state = dict(create("drunet", scale=1, **TINY).state_dict())
+    assert recognise({**state, "m_head.bias": torch.zeros(8)}) is None
+    assert recognise({**state, "m_head.weight": torch.zeros(8, 3, 3, 3)}) is None
+    assert recognise(create("dncnn", scale=1, num_layers=3).state_dict()) is None
+
+
+def test_scales_with_its_input():
+    # Without biases every layer is positively homogeneous (Mohan et al., ICLR 2020).
+    network = create("drunet", scale=1, **TINY).double()
+    image = with_noise_map(torch.rand(1, 3, 13, 11, dtype=torch.float64), 25)
+    torch.testing.assert_close(network(image / 2).mean, network(image).mean / 2)
+
+
+def test_padding_repeats_the_last_row_and_column():
+    network = create("drunet-grey", scale=1, **TINY).eval()
+    image = with_noise_map(torch.rand(1, 1, 13, 11), 25)
+    rows, columns = torch.arange(16).clamp(max=12), torch.arange(16).clamp(max=10)
+    padded = image[:, :, rows][..., columns]
+    with torch.inference_mode():
+        torch.testing.assert_close(network(image).mean, network(padded).mean[..., :13, :11])
+
+
+def test_tiles_of_an_odd_image_give_the_whole():
+    torch.manual_seed(0)
+    network = with_sigma(create("drunet-grey", scale=1, **TINY), width=8, depth=1).eval()
+    image = with_noise_map(torch.rand(1, 1, 157, 11), 25)
+    whole, tiled = predict(network, image, tile=160), predict(network, image, tile=30)
+    torch.testing.assert_close(tiled.mean, whole.mean)
+    torch.testing.assert_close(tiled.sigma, whole.sigma)
+
+
+def test_a_grey_image_goes_through_as_three_equal_channels():
+    network = create("drunet", scale=1, **TINY).eval()
+    image = torch.rand(1, 1, 13, 11)
+    with torch.inference_mode():
+        colour = network(with_noise_map(image.expand(1, 3, 13, 11), 25)).mean
+    grey = predict(network, with_noise_map(image, 25)).mean
+    torch.testing.assert_close(grey, colour.mean(1, keepdim=True))
+
+
+def test_wrong_channels_are_explained():
+    colour, grey = (create(name, scale=1, **TINY).eval() for name in ("drunet", "drunet-grey"))
+    with pytest.raises(ImageError, match=r"takes 4 channels, a noise map .* and the image has 3"):
+        predict(colour, torch.rand(1, 3, 13, 11))
+    with pytest.raises(ImageError, match="use a network for colour, such as drunet"):
+        predict(grey, with_noise_map(torch.rand(1, 3, 13, 11), 25))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(157, 301), (199, 163), (143, 259)], ids=str)
+def test_tiles_of_the_full_width_are_exact_to_the_bit(size):
+    # Each layer of each resolution has more values than PyTorch's routine for small ones takes.
+    torch.manual_seed(0)
+    network = with_sigma(create("drunet-small", scale=1)).eval()
+    image = with_noise_map(torch.rand(1, 3, *size), 25)
+    whole, tiled = predict(network, image, tile=1000), predict(network, image, tile=150)
+    assert torch.equal(tiled.mean, whole.mean)
+    assert torch.equal(tiled.sigma, whole.sigma)
+
+
+@pytest.mark.parametrize("size", [(37, 301), (29, 259)], ids=str)
+def test_tiles_too_small_for_that_differ_by_rounding_alone(size):
+    torch.manual_seed(0)
+    network = create("drunet-small", scale=1).eval()
+    image = with_noise_map(torch.rand(1, 3, *size), 25)
+    whole = predict(network, image, tile=1000).mean
+    tiled = predict(network, image, tile=64, memory=2**20).mean
+    # 3.6e-7 was measured; one level of an 8-bit file is 3.9e-3.
+    assert (tiled - whole).abs().max() < 3e-6

@@ -1,0 +1,69 @@
+"""Dropout is off outside training; a draw of it makes a network that shares the weights."""
+
+import pytest
+import torch
+
+from musigma.networks import create, load, save, with_sigma
+from musigma.networks.dropout import ChannelDropout, FixedChannels, thinned
+from musigma.types import ConfigError
+
+SMALL = {"num_blocks": 2, "width": 8}
+
+
+def edsr(**settings):
+    torch.manual_seed(0)
+    return create("edsr-baseline", scale=2, **SMALL, **settings).eval()
+
+
+def low():
+    return torch.rand(1, 3, 37, 31, generator=torch.Generator().manual_seed(1))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_it_changes_neither_weights_nor_results_outside_training():
+    plain, network = edsr(), edsr(dropout=0.25)
+    assert list(plain.state_dict()) == list(network.state_dict())
+    assert plain.radius == network.radius
+    assert torch.equal(plain(low()).mean, network(low()).mean)
+    torch.manual_seed(1)
+    assert not torch.equal(plain(low()).mean, network.train()(low()).mean)
+
+
+def test_the_share_of_channels_and_the_factor_of_the_rest():
+    layer = FixedChannels(ChannelDropout(10_000, 0.25), generator())
+    passed = layer(torch.ones(1, 10_000, 2, 3))
+    assert passed.unique().tolist() == pytest.approx([0, 1 / 0.75])
+    assert passed.mean().item() == pytest.approx(1, abs=0.02)  # 3.5 deviations of 10,000 draws
+    assert torch.equal(passed.amin((2, 3)), passed.amax((2, 3)))  # whole channels
+
+
+def test_a_draw_shares_the_weights_and_is_repeatable():
+    network = with_sigma(edsr(dropout=0.25), width=8, depth=1).eval()
+    one, again = thinned(network, generator()), thinned(network, generator())
+    assert all(a is b for a, b in zip(one.parameters(), network.parameters(), strict=True))
+    assert torch.equal(one(low()).sigma, again(low()).sigma)
+    assert not torch.equal(one(low()).mean, thinned(network, generator(1))(low()).mean)
+    assert any(isinstance(layer, ChannelDropout) for layer in network.modules())
+
+
+def test_a_draw_lies_where_the_weights_lie():
+    network = edsr(dropout=0.25).to("meta")
+    assert {buffer.device.type for buffer in thinned(network, generator()).buffers()} == {"meta"}
+
+
+def test_the_setting_travels_with_the_weights(tmp_path):
+    save(tmp_path / "w.safetensors", edsr(dropout=0.25))
+    model = load(tmp_path / "w.safetensors")
+    assert model.metadata["settings"]["dropout"] == 0.25
+    thinned(model.network, generator())
+
+
+def test_what_goes_wrong():
+    with pytest.raises(ConfigError, match="edsr-baseline was trained without dropout"):
+        thinned(edsr(), generator())
+    for probability in (-0.1, 1.0):
+        with pytest.raises(ConfigError, match="nought or more and below 1"):
+            edsr(dropout=probability)

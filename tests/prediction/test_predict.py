@@ -1,0 +1,261 @@
+"""`predict` gives what the whole network would give, for every picture, or says why it cannot."""
+
+import pytest
+import torch
+
+from helpers.networks import build, image_for
+from musigma.networks import Network, create, entries, with_sigma
+from musigma.prediction import predictor
+from musigma.prediction.engines import TorchEngine
+from musigma.prediction.predict import predict, with_noise_map
+from musigma.prediction.tiling import bytes_per_pixel
+from musigma.types import ConfigError, ImageError, Prediction
+
+SIZES = [(37, 31), (19, 43), (7, 61)]
+TILES = [5, 16, 29]
+
+
+@pytest.fixture
+def small_tiles(monkeypatch):
+    """Let tiles read their border and no more, so that small pictures put it to the test."""
+    monkeypatch.setattr(predictor, "SMALL", 0)
+
+
+def exact_network(scale):
+    """An EDSR with sigma in which float32 has no rounding: few bits in, small whole weights."""
+    network = with_sigma(
+        create("edsr-baseline", scale=scale, num_blocks=1, width=4), width=4, depth=2
+    )
+    generator = torch.Generator().manual_seed(scale)
+    for parameter in network.parameters():
+        signs = torch.randint(-1, 2, parameter.shape, generator=generator)
+        parameter.data = signs.float() if parameter.numel() > 1 else torch.tensor([0.5])
+    network.base.shift.mean.zero_()
+    return network.eval()
+
+
+@pytest.mark.parametrize("scale", [2, 3, 4])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.usefixtures("small_tiles")
+def test_tiles_give_the_whole_bit_for_bit(scale, size):
+    # Small convolutions add in another order than large ones: so here no sum is rounded.
+    network = exact_network(scale)
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(0, 9, (1, 3, *size), generator=generator) / 8
+    with torch.inference_mode():
+        whole = network(image)
+        assert torch.equal(whole.mean.double(), network.double()(image.double()).mean)
+        network.float()
+    for tile in (1000, *TILES):
+        found = predict(network, image, tile=tile)
+        assert torch.equal(found.mean, whole.mean), tile
+        assert torch.equal(found.sigma, whole.sigma), tile
+
+
+EXACT = [
+    entry.name for entry in entries() if build(entry.name, entry.scales[-1]).radius is not None
+]
+
+
+@pytest.mark.parametrize("name", EXACT)
+@pytest.mark.usefixtures("small_tiles")
+def test_tiles_of_every_network_with_a_radius(name):
+    (scale,) = {entry.scales[-1] for entry in entries() if entry.name == name}
+    network = build(name, scale, sigma=True)
+    image = image_for(network, 37, 2 * network.radius + 23)
+    whole, tiled = predict(network, image, tile=10_000), predict(network, image, tile=19)
+    for ours, theirs in zip(tiled, whole, strict=True):
+        tolerance = 1e-5 * max(1.0, theirs.abs().max().item())
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance)
+
+
+def test_a_grey_picture_goes_through_a_colour_network():
+    network = build("edsr-baseline", 2, sigma=True)
+    grey = torch.rand(1, 1, 9, 7, generator=torch.Generator().manual_seed(0))
+    found, colour = predict(network, grey), predict(network, grey.expand(1, 3, 9, 7))
+    assert found.mean.shape == found.sigma.shape == (1, 1, 18, 14)
+    assert torch.equal(found.mean, colour.mean.mean(1, keepdim=True))
+    assert torch.equal(found.sigma, colour.sigma.mean(1, keepdim=True))
+
+
+def test_progress_counts_the_tiles():
+    seen = []
+    predict(
+        create("bicubic", scale=2),
+        torch.zeros(1, 3, 10, 15),
+        tile=5,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen == [(number, 6) for number in range(1, 7)]
+
+
+def test_results_are_plain_tensors_that_may_be_changed():
+    for values in predict(build("edsr-baseline", 2, sigma=True), torch.zeros(1, 3, 5, 4)):
+        assert not values.requires_grad
+        assert not values.is_inference()
+        values.clamp_(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "line"),
+    [
+        ((3, 5, 4), r"expected one image \(1, C, H, W\), got shape \(3, 5, 4\)"),
+        ((2, 3, 5, 4), r"got shape \(2, 3, 5, 4\)"),
+        ((1, 3, 0, 4), r"got shape \(1, 3, 0, 4\)"),
+        ((1, 4, 5, 4), "takes 3 channels and the image has 4"),
+    ],
+)
+def test_what_is_no_picture_for_the_network(shape, line):
+    with pytest.raises(ImageError, match=line):
+        predict(create("bicubic", scale=2), torch.zeros(shape))
+
+
+class Strange(Network):
+    """Returns its input, and sigma where there is one, with one value changed."""
+
+    scale = 1
+    feature_channels, feature_scale, feature_radius, radius = 3, 1, 0, 0
+
+    def __init__(self, mean=0.0, sigma=None):
+        super().__init__()
+        self.values = mean, sigma
+
+    def features(self, low):
+        return low
+
+    def reconstruct(self, features, low):
+        return features
+
+    def forward(self, low):
+        mean, sigma = self.values
+        return Prediction(low + mean, None if sigma is None else torch.full_like(low, sigma))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_values_that_are_not_finite_are_refused(bad):
+    image = torch.zeros(1, 3, 5, 4)
+    for network in (Strange(mean=bad), Strange(sigma=bad)):
+        with pytest.raises(ImageError, match="values that are not finite; check its weights"):
+            predict(network, image)
+    assert torch.equal(predict(Strange(sigma=0.5), image).mean, image)
+
+
+def test_too_little_memory_says_how_much_is_needed():
+    network = create("edsr-baseline", scale=2)
+    with pytest.raises(ConfigError, match=r"1 MiB are too few .* give at least \d+ MiB"):
+        predict(network, torch.zeros(1, 3, 5, 4), memory=2**20)
+
+
+@pytest.mark.parametrize("tile", [0, -1])
+def test_a_tile_without_pixels_is_refused(tile):
+    with pytest.raises(ConfigError, match="at least one pixel"):
+        predict(create("bicubic", scale=2), torch.zeros(1, 3, 5, 4), tile=tile)
+
+
+def test_a_tile_that_does_not_fit_the_device_says_what_to_do():
+    class Full(Strange):
+        def forward(self, low):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(ConfigError, match=r"a tile of 4 x 5 pixels, .* give less --memory"):
+        predict(Full(), torch.zeros(1, 3, 5, 4))
+
+
+class Narrow(TorchEngine):
+    """Runs out of memory beyond a number of pixels; remembers the shapes it was given."""
+
+    def __init__(self, network, most, *, batches=False):
+        super().__init__(network)
+        self.most, self.batches, self.read = most, batches, []
+
+    def __call__(self, tiles):
+        self.read.append(tuple(tiles.shape))
+        if tiles[:, 0].numel() > self.most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return super().__call__(tiles)
+
+
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.usefixtures("small_tiles")
+def test_tiles_that_do_not_fit_the_device_are_halved(batches):
+    network, seen = exact_network(2), []
+    image = torch.randint(0, 9, (1, 3, 90, 70), generator=torch.Generator().manual_seed(0)) / 8
+    whole = predict(network, image)
+    engine = Narrow(network, 40 * 40, batches=batches)
+    found = predict(network, image, engine=engine, progress=lambda *now: seen.append(now))
+    for ours, theirs in zip(found, whole, strict=True):
+        assert torch.equal(ours, theirs)
+    assert engine.read[0] == (1, 3, 90, 70)
+    assert sum(n * height * width <= 1600 for n, _, height, width in engine.read) > 6
+    assert seen == [(1, 1)]
+    with pytest.raises(ConfigError, match=r"a tile of 70 x 90 pixels, .* a smaller --tile"):
+        predict(network, image, engine=engine, tile=100)  # as the user said, and no other
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_equal_tiles_go_together_where_the_engine_gains_by_it():
+    network = exact_network(2)
+    image = torch.randint(0, 9, (1, 3, 40, 200), generator=torch.Generator().manual_seed(0)) / 8
+    border, seen = network.radius, []
+    alone, together = Narrow(network, 10**9), Narrow(network, 10**9, batches=True)
+    expected = predict(network, image, engine=alone, tile=40)
+    found = predict(network, image, engine=together, tile=40, progress=lambda n, _: seen.append(n))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert torch.equal(ours, theirs)
+    inner, outer = (40, 40 + 2 * border), (40, 40 + border)
+    assert alone.read == [(1, 3, *size) for size in (outer, inner, inner, inner, outer)]
+    assert together.read == [(1, 3, *outer), (3, 3, *inner), (1, 3, *outer)]
+    assert seen == [1, 2, 3, 4, 5]
+    together.read.clear()
+    memory = 2 * bytes_per_pixel(network) * inner[0] * inner[1]
+    predict(network, image, engine=together, tile=40, memory=memory)
+    assert [shape[0] for shape in together.read] == [1, 2, 1, 1]
+
+
+def test_a_result_that_does_not_fit_the_memory_says_so():
+    huge = torch.zeros(1, 3, 1, 1).expand(1, 3, 2**26, 2**26)
+    network = create("bicubic", scale=4)
+    with pytest.raises(ImageError, match="a result of 268435456 x 268435456 pixels does not fit"):
+        predict(network, huge, tile=2**30)
+
+
+class Watched(Strange):
+    """Remembers the sizes it was given."""
+
+    def __init__(self):
+        super().__init__()
+        self.read = []
+
+    def forward(self, low):
+        self.read.append(tuple(low.shape[-2:]))
+        return Prediction(low)
+
+
+@pytest.mark.usefixtures("small_tiles")
+def test_a_network_that_sees_everything_reads_a_border():
+    """Its tiles are not exact, so that each reads 32 pixels on every side that has them."""
+
+    class Global(Watched):
+        radius = feature_radius = None
+
+    network, image = Global(), torch.rand(1, 3, 100, 20)
+    # The weights of tiles that overlap add up to 1 but for the last bit.
+    torch.testing.assert_close(predict(network, image, tile=25).mean, image, rtol=0, atol=2e-7)
+    assert network.read == [(57, 20), (82, 20), (82, 20), (57, 20)]
+
+
+def test_tiles_stay_within_the_memory():
+    network, image = Watched(), torch.rand(1, 3, 100, 90)
+    budget = bytes_per_pixel(network) * 20**2
+    assert torch.equal(predict(network, image, memory=budget).mean, image)
+    assert max(height * width for height, width in network.read) <= 20**2
+    network.read.clear()
+    predict(network, image, tile=20)  # two gigabytes: as many pixels as keep the arithmetic whole
+    assert set(network.read) == {(100, 90)}
+
+
+def test_noise_map_is_a_further_channel_on_the_scale_of_the_image():
+    image = torch.rand(1, 3, 5, 4)
+    mapped = with_noise_map(image, 51)
+    assert torch.equal(mapped[:, :3], image)
+    assert torch.equal(mapped[:, 3:], torch.full((1, 1, 5, 4), 0.2))

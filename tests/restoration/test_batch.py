@@ -1,0 +1,194 @@
+"""Many files: what each becomes is what it becomes alone, and nothing is lost on the way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers.networks import build
+from musigma.images.image_io import ImageMeta, write_image
+from musigma.images.listing import ImageSource
+from musigma.networks import Model, create, save, with_sigma
+from musigma.prediction import batch
+from musigma.restoration.batch import Failed, restore_files
+from musigma.restoration.pipe import Pipe
+from musigma.restoration.restore_file import Options, restore_file
+from musigma.restoration.resume_log import NAME, Journal
+from musigma.types import ConfigError, ImageError
+
+
+def model_of(name="edsr-baseline", scale=2):
+    return Model(network=build(name, scale, sigma=True), name=name)
+
+
+def write_sources(folder, num_files=5):
+    for number in range(num_files):
+        generator = torch.Generator().manual_seed(number)
+        image = torch.rand(1, 3, 13 + number, 11, generator=generator)
+        write_image(folder / f"{number}.png", image, ImageMeta(bits=16 if number % 2 else 8))
+    return [ImageSource(path, Path(path.name)) for path in sorted(folder.glob("*.png"))]
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.glob("[!.]*")}
+
+
+def test_a_batch_gives_the_files_that_each_gives_alone(tmp_path):
+    model, sources = model_of(), write_sources(tmp_path / "in")
+    alone = Options(folder=tmp_path / "alone", sigma=True, npz=True, page=True)
+    together = replace(alone, folder=tmp_path / "together")
+    for source in sources:
+        restore_file(model, source, alone)
+    found = list(restore_files(model, sources, together))
+    assert {one.source for one in found} == {source.path for source in sources}
+    assert contents(together.folder) == contents(alone.folder)
+    assert len(contents(together.folder)) == 5 * len(sources)
+
+
+def test_bad_files_are_told_and_the_others_done(tmp_path):
+    model, sources = model_of(), write_sources(tmp_path / "in")
+    sources[1].path.write_bytes(b"no picture")
+    sources[3].path.unlink()
+    found = list(restore_files(model, sources, Options(folder=tmp_path / "out")))
+    failed = [one for one in found if isinstance(one, Failed)]
+    assert {one.source for one in failed} == {sources[1].path, sources[3].path}
+    assert all(one.error.startswith(f"{one.source}: ") for one in failed)
+    assert sorted(contents(tmp_path / "out")) == ["0.png", "2.png", "4.png"]
+
+
+def test_what_is_wrong_with_all_files_ends_the_batch(tmp_path):
+    model, sources = model_of(), write_sources(tmp_path / "in")
+    with pytest.raises(ConfigError, match="too few for one tile"):
+        list(restore_files(model, sources, Options(folder=tmp_path / "out", memory=1000)))
+    assert not [one for one in threading.enumerate() if one.name.startswith("musigma-")]
+
+
+def test_a_result_that_cannot_be_written_fails_alone(tmp_path):
+    model, sources = model_of(), write_sources(tmp_path / "in")
+    (tmp_path / "out" / "2.png").mkdir(parents=True)
+    found = list(restore_files(model, sources, Options(folder=tmp_path / "out")))
+    (failed,) = [one for one in found if isinstance(one, Failed)]
+    assert failed.source == sources[2].path
+    assert "2.png: is a folder" in failed.error
+    assert len(contents_of_files(tmp_path / "out")) == 4
+
+
+def contents_of_files(folder):
+    return [path for path in folder.iterdir() if path.is_file()]
+
+
+def test_no_more_pictures_in_memory_than_fit(tmp_path, monkeypatch):
+    """Five pictures of about 15 KB each, counted with their results, and room for two of them."""
+    model, sources = model_of(), write_sources(tmp_path / "in")
+    sizes = [batch._bytes_in_memory(model, source) for source in sources]
+    assert sizes[0] == 13 * 11 * (8 + 4 * 3 * 4 * 2)
+    seen, held = [], batch._Batch.read_ahead
+
+    def watched(self):
+        held(self)
+        seen.append(len(self.held))
+
+    monkeypatch.setattr(batch._Batch, "read_ahead", watched)
+    monkeypatch.setattr(batch, "NUM_THREADS", 3)
+    options = Options(folder=tmp_path / "out", tile=100, memory=2 * (sizes[-1] + sizes[-2]))
+    assert len(list(restore_files(model, sources, options))) == 5
+    assert max(seen) == 2
+    seen.clear()
+    one_by_one = replace(options, memory=sizes[0])
+    assert len(list(restore_files(model, sources, one_by_one))) == 5
+    assert max(seen) == 1
+
+
+def test_a_pipe_holds_nothing_and_tells_both_ends():
+    pipe, taken = Pipe(), []
+
+    def take():
+        taken.extend(pipe)
+
+    taker = threading.Thread(target=take)
+    taker.start()
+    assert all(pipe.put(number) for number in range(3))
+    pipe.close()
+    taker.join(10)
+    assert taken == [0, 1, 2]
+    broken = Pipe()
+    broken.close(ImageError("wrong"))
+    assert broken.put(1) is False
+    with pytest.raises(ImageError, match="wrong"):
+        list(broken)
+
+
+def test_the_journal_knows_what_is_done(tmp_path):
+    model, (source, other, *_) = model_of(), write_sources(tmp_path / "in")
+    options = Options(folder=tmp_path / "out", sigma=True)
+    for one in restore_files(model, [source], options):
+        Journal(model, options).add(one)
+    with (tmp_path / "out" / NAME).open("a") as file:
+        file.write('\n{"source": "half a li')  # what a run that is killed may leave
+
+    def is_done(path=source.path, model=model, **changes):
+        return Journal(model, replace(options, **changes)).is_done(path)
+
+    assert is_done()
+    assert not is_done(other.path)
+    assert is_done(tile=50, memory=10**9)  # which change no bit
+    assert not is_done(sigma=False)
+    assert not is_done(ensemble=True)
+    assert not is_done(model=replace(model, digest="other weights"))
+    (tmp_path / "out" / ".musigma-0123.part").write_bytes(b"half a file")
+    Journal(model, options).remove_parts()
+    assert sorted(contents(tmp_path / "out")) == ["0.error-map.png", "0.png", "0.sigma.png"]
+    for one in restore_files(model, [other], options):
+        Journal(model, options).add(one)
+    assert is_done()
+    assert is_done(other.path)
+    (tmp_path / "out" / "0.sigma.png").unlink()
+    assert not is_done()
+    os.utime(other.path, (1, 1))
+    assert not is_done(other.path)
+
+
+def run(words):
+    return [sys.executable, "-m", "musigma", *map(str, words)]
+
+
+def num_lines(path):
+    return path.read_text().count("{") if path.exists() else 0
+
+
+def test_a_killed_batch_goes_on_where_it_was(tmp_path):
+    """SIGKILL after the second result; then the same files, bit for bit, and only those left."""
+    torch.manual_seed(0)
+    network = with_sigma(create("edsr-baseline", scale=2, num_blocks=1, width=8), width=8, depth=1)
+    save(tmp_path / "w.safetensors", network)
+    write_sources(tmp_path / "in", num_files=12)
+    words = ["upscale", tmp_path / "in", "--model", tmp_path / "w.safetensors", "--sigma"]
+    subprocess.run(run([*words, "-o", tmp_path / "whole"]), check=True, capture_output=True)
+    out = tmp_path / "killed"
+    with subprocess.Popen(run([*words, "-o", out]), stderr=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + 60
+        while num_lines(out / NAME) < 2 and time.monotonic() < deadline:
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+    num_done = num_lines(out / NAME)
+    before = {path: path.stat().st_mtime_ns for path in out.glob("[!.]*")}
+    assert 2 <= num_done < 12
+    again = subprocess.run(
+        run([*words, "-o", out, "--resume", "--json"]), check=True, capture_output=True, text=True
+    )
+    found = json.loads(again.stdout)
+    assert len(found["skipped"]) + len(found["done"]) == 12
+    assert abs(len(found["skipped"]) - num_done) <= 1  # the last line may be half written
+    assert contents(out) == contents(tmp_path / "whole")
+    assert not list(out.glob("*.part"))
+    names = [Path(path).stem for path in found["skipped"]]
+    kept = [out / f"{name}{end}" for name in names for end in (".png", ".sigma.png")]
+    assert all(path.stat().st_mtime_ns == before[path] for path in kept)

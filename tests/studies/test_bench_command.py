@@ -1,0 +1,42 @@
+"""``musigma bench infer``: what is printed and recorded of a measurement."""
+
+import json
+
+import pytest
+
+from musigma.evaluation.record import load_record
+from musigma.prediction import bench
+
+
+@pytest.fixture
+def plain_only(monkeypatch):
+    """Leave out the engines that take ten seconds to make."""
+    monkeypatch.setattr(bench, "candidates", lambda *_, **__: [])
+
+
+@pytest.mark.usefixtures("plain_only")
+def test_a_record_of_one_engine(musigma, weights, photos, tmp_path):
+    record = tmp_path / "record.json"
+    words = ["--model", weights, "--height", 9, "--width", 8, "--rounds", 2, "--device", "cpu"]
+    result = musigma("bench", "infer", *words, "--data", photos, "--record", record, "--json")
+    assert result.code == 0
+    found = json.loads(result.out)
+    assert found["auto"] == found["fastest"] == "torch"
+    assert found["timings"]["torch"]["times_faster"] == 1
+    evaluated = musigma("evaluate", weights, "--data", photos, "--device", "cpu", "--json")
+    expected = json.loads(evaluated.out)["psnr_y"]
+    assert found["timings"]["torch"]["psnr_y"] == pytest.approx(expected, abs=1e-4)
+    saved = load_record(record)
+    assert saved.result == found
+    assert (saved.protocol["height"], saved.protocol["width"]) == (9, 8)
+    assert saved.data["num_images"] == 2
+
+
+@pytest.mark.usefixtures("plain_only")
+def test_without_data_there_is_no_psnr(musigma, weights, monkeypatch):
+    monkeypatch.delenv("MUSIGMA_DATA", raising=False)
+    words = ["--model", weights, "--height", 9, "--width", 8, "--rounds", 1, "--device", "cpu"]
+    result = musigma("bench", "infer", *words)
+    assert result.code == 0
+    assert "no PSNR: 'Set5' is not a folder" in result.err
+    assert "auto: torch, 1.0 times as fast as torch" in result.out

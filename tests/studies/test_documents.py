@@ -1,0 +1,32 @@
+"""Tables in documents: filled from records, without what nobody has measured."""
+
+import pytest
+
+from helpers.records import evaluation, save_all
+from musigma.types import DataError
+from studies.documents import fill
+
+RESULT = {"psnr_y": 37.0, "pll_calibrated": 3.0, "crps_calibrated": 0.01, "ause": 0.2}
+
+
+def measured(**model):
+    facts = {"kind": "average", "coverage": 0.9}
+    calibration = {"calibration": facts, "calibration_data": {"name": "held out", "hash": "h"}}
+    recipe = {"objective": "expected_l1 + 0.01 * sigma_l1", "seed": 0}
+    training = {"recipe": recipe | {"steps": 100, "batch": 16, "swap_channels": False}}
+    return evaluation(model=calibration | {"training": training} | model, result=RESULT)
+
+
+def test_only_what_was_measured_stands_there(tmp_path):
+    records = save_all(tmp_path, a=measured(), b=measured(rival="tta", num_passes=8))
+    text = fill("before\n<!-- table: leaderboard -->\nold\n<!-- end -->\nafter", records)
+    lines = text.splitlines()
+    assert (lines[0], lines[-1]) == ("before", "after")
+    assert "old" not in text
+    rows = [line.split(" | ")[2] for line in lines if line.startswith("| edsr")]
+    assert rows == ["sigma branch", "test-time augmentation"]
+
+
+def test_a_table_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(DataError, match="no table 'leaderbord'"):
+        fill("<!-- table: leaderbord -->\n<!-- end -->", tmp_path)

@@ -1,0 +1,288 @@
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from helpers.runs import (
+    assert_same,
+    send_signal_at,
+    small_recipe,
+    small_step,
+    weights_in,
+    write_pictures,
+)
+from musigma.networks import load
+from musigma.training.checkpoint import KEPT, checkpoints, load_newest
+from musigma.training.recipe import Recipe
+from musigma.training.run_log import Journal, read_log
+from musigma.training.schedule import Clock
+from musigma.training.step import Step
+from musigma.training.trainer import StoppedError, TrainingError, loop, stop_signals, train
+from musigma.types import DataError
+
+RANDOM = "expected_l1 + 0.01 * sigma_l1"
+
+
+def recipe_in(folder, **changes) -> Recipe:
+    images = write_pictures(folder / "images")
+    return small_recipe(**{"data": [str(images)], "save_every": 5, **changes})
+
+
+def notes(folder) -> list[str]:
+    return [line["note"] for line in read_log(folder) if "note" in line]
+
+
+def poison_at(monkeypatch, *steps: int) -> None:
+    """Leave weights that are not finite, once after each of some steps."""
+    call, left = Step.__call__, list(steps)
+
+    def and_poison(self: Step, learning_rate: float) -> None:
+        call(self, learning_rate)
+        if left and self.steps_done == left[0]:
+            left.pop(0)
+            self.weights[0].data[0] = torch.inf
+
+    monkeypatch.setattr(Step, "__call__", and_poison)
+
+
+def test_a_run_leaves_weights_log_curves_and_checkpoints(tmp_path):
+    recipe = recipe_in(tmp_path, objective=RANDOM, validation=str(tmp_path / "images"))
+    folder = tmp_path / "run"
+    path = train(recipe, folder)
+    assert path == folder / "weights.safetensors"
+    model = load(path)
+    assert model.has_sigma
+    training = model.metadata["training"]
+    assert (training["steps"], training["seed"]) == (20, 0)
+    assert training["recipe"]["objective"] == RANDOM
+    assert {"commit", "torch", "device"} <= training.keys()
+    steps = [line["step"] for line in read_log(folder) if "loss" in line]
+    assert steps == [5, 10, 15, 20]
+    last = read_log(folder)[-1]
+    assert last["psnr_y"] == training["validation"]["psnr_y"] > 10
+    assert [path.name for path in checkpoints(folder)] == [
+        "step-000000015.checkpoint",
+        "step-000000020.checkpoint",
+    ]
+    assert len(checkpoints(folder)) == KEPT
+    assert (folder / "curves.png").stat().st_size > 1000
+
+
+def test_no_file_holds_the_prefix_of_a_wrapper(tmp_path):
+    folder = tmp_path / "run"
+    train(recipe_in(tmp_path, objective=RANDOM), folder)
+    with safe_open(folder / "weights.safetensors", framework="pt") as file:
+        names = list(file.keys())
+    names += load_newest(folder)["step"]["weights"]
+    assert all(name.startswith(("base.", "branch.")) for name in names)
+    for path in folder.iterdir():
+        data = path.read_bytes()
+        assert b"_orig_mod." not in data
+        assert b"module." not in data
+
+
+def test_weights_are_the_averaged_ones(tmp_path):
+    recipe = recipe_in(tmp_path)
+    train(recipe, tmp_path / "run")
+    step = small_step(recipe)
+    step.load_state(load_newest(tmp_path / "run")["step"])
+    with step.averaged() as network:
+        assert_same(network.state_dict(), weights_in(tmp_path / "run"))
+
+
+def test_a_short_run_is_logged_too(tmp_path):
+    train(recipe_in(tmp_path, steps=3, log_every=100, save_every=0), tmp_path / "run")
+    assert [line["step"] for line in read_log(tmp_path / "run")] == [3]
+    assert (tmp_path / "run" / "curves.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "changes"),
+    [
+        (signal.SIGTERM, {"objective": RANDOM}),
+        (signal.SIGINT, {"optimiser": "muon", "settings": {"num_blocks": 1, "width": 16}}),
+    ],
+)
+def test_a_run_that_is_stopped_goes_on(tmp_path, monkeypatch, number, changes):
+    recipe = recipe_in(tmp_path, **changes)
+    train(recipe, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        send_signal_at(patch, 8, number)
+        with pytest.raises(StoppedError, match="at step 8; --resume goes on") as stopped:
+            train(recipe, tmp_path / "run")
+    assert stopped.value.exit_code == 128 + number
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+    train(recipe, tmp_path / "run", resume=True)
+    assert notes(tmp_path / "run") == ["resumed at step 8"]
+    assert_same(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))
+
+
+def test_a_run_that_is_over_is_only_finished(tmp_path):
+    recipe = recipe_in(tmp_path)
+    train(recipe, tmp_path / "run")
+    before = weights_in(tmp_path / "run")
+    (tmp_path / "run" / "weights.safetensors").unlink()
+    train(recipe, tmp_path / "run", resume=True)
+    assert_same(weights_in(tmp_path / "run"), before)
+
+
+def test_a_longer_budget_goes_on(tmp_path):
+    constant = {"schedule": "constant", "warmup": 0.0}
+    train(recipe_in(tmp_path, **constant), tmp_path / "whole")
+    train(recipe_in(tmp_path, **constant, steps=10), tmp_path / "run")
+    train(recipe_in(tmp_path, **constant), tmp_path / "run", resume=True)
+    assert_same(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))
+
+
+def test_a_damaged_checkpoint_costs_some_steps_only(tmp_path, monkeypatch, caplog):
+    recipe = recipe_in(tmp_path)
+    train(recipe, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        send_signal_at(patch, 13)
+        with pytest.raises(StoppedError):
+            train(recipe, tmp_path / "run")
+    newest = checkpoints(tmp_path / "run")[-1]
+    newest.write_bytes(newest.read_bytes()[:-1])
+    train(recipe, tmp_path / "run", resume=True)
+    assert "step-000000013.checkpoint is damaged; going back" in caplog.text
+    assert notes(tmp_path / "run") == ["resumed at step 10"]
+    assert_same(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))
+
+
+def test_signals_are_given_back():
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    with stop_signals() as stop:
+        assert stop() == 0
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop() == signal.SIGINT
+    assert {number: signal.getsignal(number) for number in before} == before
+
+
+def test_a_run_in_a_thread(tmp_path):
+    recipe = recipe_in(tmp_path, steps=2)
+    thread = threading.Thread(target=train, args=(recipe, tmp_path / "run"))
+    thread.start()
+    thread.join()
+    assert (tmp_path / "run" / "weights.safetensors").exists()
+
+
+def test_a_loss_that_is_not_finite_rolls_back_once(tmp_path, monkeypatch):
+    recipe = recipe_in(tmp_path, schedule="constant", warmup=0.0)
+    rates, averaged = [], []
+    call, read = Step.__call__, Step.read_loss
+    monkeypatch.setattr(Step, "__call__", lambda s, rate: (rates.append(rate), call(s, rate))[1])
+    monkeypatch.setattr(Step, "read_loss", lambda s, n: (averaged.append(n), read(s, n))[1])
+    poison_at(monkeypatch, 13)
+    train(recipe, tmp_path / "run")
+    folder = tmp_path / "run"
+    assert notes(folder) == ["loss not finite before step 15; back to 10, half the rate"]
+    assert rates == [1e-3] * 15 + [5e-4] * 10
+    assert averaged == [5] * 5
+    assert [line["step"] for line in read_log(folder) if "loss" in line] == [5, 10, 15, 20]
+    assert load_newest(folder)["slower"] == 0.5
+    assert all(value.isfinite().all() for value in weights_in(folder).values())
+
+
+def test_a_poisoned_state_is_not_saved(tmp_path, monkeypatch):
+    """Here the loss is looked at less often than the state is saved."""
+    poison_at(monkeypatch, 7)
+    train(recipe_in(tmp_path, log_every=20), tmp_path / "run")
+    assert notes(tmp_path / "run") == [
+        "step 10 holds values that are not finite: no checkpoint",
+        "step 15 holds values that are not finite: no checkpoint",
+        "loss not finite before step 20; back to 5, half the rate",
+    ]
+
+
+def test_a_poisoned_state_is_neither_validated_nor_the_result(tmp_path, monkeypatch):
+    recipe = recipe_in(tmp_path, log_every=50, validate_every=10)
+    recipe = replace(recipe, validation=recipe.data[0])
+    with monkeypatch.context() as patch:
+        poison_at(patch, 10)
+        train(recipe, tmp_path / "between")
+    assert notes(tmp_path / "between") == [
+        "loss not finite before step 10; back to 5, half the rate"
+    ]
+    poison_at(monkeypatch, 20)
+    train(recipe, tmp_path / "end")
+    assert notes(tmp_path / "end") == ["loss not finite before step 20; back to 15, half the rate"]
+
+
+def test_the_second_time_a_run_stops(tmp_path, monkeypatch):
+    poison_at(monkeypatch, 8, 12)
+    with pytest.raises(TrainingError, match="the loss was again not finite before step 15"):
+        train(recipe_in(tmp_path), tmp_path / "run")
+    content = load_newest(tmp_path / "run")
+    assert int(content["step"]["number"]) == 10
+    assert content["slower"] == 0.5
+
+
+def test_a_resumed_run_remembers_that_it_rolled_back(tmp_path, monkeypatch):
+    recipe = recipe_in(tmp_path)
+    with monkeypatch.context() as patch:
+        poison_at(patch, 8)
+        send_signal_at(patch, 14)
+        with pytest.raises(StoppedError):
+            train(recipe, tmp_path / "run")
+    poison_at(monkeypatch, 18)
+    with pytest.raises(TrainingError, match="again not finite before step 20"):
+        train(recipe, tmp_path / "run", resume=True)
+
+
+def test_a_run_that_diverges_without_a_checkpoint_stops(tmp_path):
+    recipe = recipe_in(tmp_path, learning_rate=1e30, warmup=0.0, save_every=0)
+    with pytest.raises(TrainingError, match=r"not finite before step 5; lower .*\(1e\+30\)"):
+        train(recipe, tmp_path / "run")
+    assert not checkpoints(tmp_path / "run")
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+
+
+def test_a_budget_in_seconds_counts_all_parts(tmp_path, monkeypatch):
+    recipe = recipe_in(tmp_path, seconds=1000.0)
+    now = [50.0]
+    monkeypatch.setattr("musigma.training.schedule.time.monotonic", lambda: now[0])
+    clock = Clock(recipe, spent=700.0)
+    assert clock.progress(5) == 0.7
+    clock.start()
+    now[0] += 200
+    assert clock.seconds == 900
+    assert clock.progress(5) == 0.9
+    step = small_step(recipe)
+    call = Step.__call__
+
+    def slow(self: Step, learning_rate: float) -> None:
+        now[0] += 40
+        call(self, learning_rate)
+
+    monkeypatch.setattr(Step, "__call__", slow)
+    with Journal(tmp_path / "run", recipe, writes=True) as journal:
+        loop(step, Clock(recipe, spent=700.0), journal)
+    assert step.steps_done == 8  # 8 * 40 seconds of the 300 that are left
+    assert load_newest(tmp_path / "run")["spent"] == 900
+
+
+def test_validation_between(tmp_path):
+    images = str(write_pictures(tmp_path / "images"))
+    recipe = recipe_in(tmp_path, validation=images, validate_every=10)
+    train(recipe, tmp_path / "run")
+    scores = {
+        line["step"]: line["psnr_y"] for line in read_log(tmp_path / "run") if "psnr_y" in line
+    }
+    assert list(scores) == [10, 20]
+    assert scores[20] > scores[10]
+
+
+def test_a_picture_that_cannot_be_read_is_named(tmp_path):
+    recipe = recipe_in(tmp_path)
+    (tmp_path / "images" / "broken.png").write_bytes(b"no picture")
+    with pytest.raises(ValueError, match=r"broken\.png"):
+        train(recipe, tmp_path / "run")
+    (tmp_path / "images" / "broken.png").unlink()
+    for path in (tmp_path / "images").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match="holds no images"):
+        train(recipe, tmp_path / "run")
