@@ -32,8 +32,8 @@ def main() -> None:
     generator = torch.Generator().manual_seed(1)  # pictures
     network = with_sigma(create("edsr-baseline", scale=SCALE, num_blocks=2, width=32), width=32)
     objective = Objective("expected_l1 + 0.01 * sigma_l1")
-    optimiser = torch.optim.Adam(network.parameters(), lr=2e-3)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, NUM_STEPS)
+    optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, NUM_STEPS)
 
     held_out = draw(16, 96, generator)
     held_out_low = bicubic_down(held_out, SCALE)
@@ -43,9 +43,9 @@ def main() -> None:
     for step in range(1, NUM_STEPS + 1):
         target = draw(8, 40, generator)
         loss = objective(network(bicubic_down(target, SCALE)), target)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         schedule.step()
         if step % 40 == 0:
             with torch.no_grad():

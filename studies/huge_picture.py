@@ -18,7 +18,8 @@ import torch
 from musigma.evaluation.record import Record, provenance
 from musigma.functional.color import to_uint8
 from musigma.images.image_io import open_image, write_image
-from musigma.networks import create, load, num_params, save
+from musigma.model import load, save
+from musigma.networks import create, num_params
 from musigma.networks.weights_file import SHIPPED
 from musigma.prediction.predict import predict
 
@@ -69,7 +70,7 @@ def compare(source: Path, result: Path, model: Path) -> dict[str, int]:
     differ = samples = 0
     for top in np.linspace(0, height - PIECE, 5).astype(int):
         for left in np.linspace(0, width - PIECE, 5).astype(int):
-            reach = network.radius
+            reach = network.receptive_radius
             rows = slice(max(0, top - reach), min(height, top + PIECE + reach))
             columns = slice(max(0, left - reach), min(width, left + PIECE + reach))
             mean = to_uint8(predict(network, low[:, :, rows, columns]).mean)

@@ -1,4 +1,4 @@
-"""The ways to an error bar side by side: the sigma branch and its rivals, calibrated alike."""
+"""The ways to an error bar side by side: the sigma branch and its baselines, calibrated alike."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
@@ -9,7 +9,7 @@ from studies.paper.study import budget_key, run_title, set_name
 from studies.paper.tables import Cell, Row, Table, seed_means
 from studies.readme_tables import SETS
 
-TITLE = "Error bars: the sigma branch and its rivals"
+TITLE = "Error bars: the sigma branch and its baselines"
 
 COLUMNS: Mapping[str, tuple[tuple[str, ...], int]] = {
     "PSNR (dB)": (("psnr_y", "psnr"), 2),
@@ -27,7 +27,7 @@ HEADS = {
     "laplace_nll": "Laplace NLL head",
     "sigma_quantile": "quantile head",
 }
-RIVALS = {
+BASELINES = {
     "self-ensemble": "sigma branch, self-ensemble",
     "constant": "constant sigma",
     "tta": "test-time augmentation",
@@ -35,7 +35,7 @@ RIVALS = {
     "ensemble": "deep ensemble",
 }
 BRANCH = "sigma branch"
-METHODS = (BRANCH, *HEADS.values(), *RIVALS.values())
+METHODS = (BRANCH, *HEADS.values(), *BASELINES.values())
 
 
 class Entry(NamedTuple):
@@ -75,7 +75,7 @@ def leaderboard_table(book: Book) -> Table:
         "Rows without numbers have not been measured yet.",
     ]
     if not rows:
-        notes = ["No records yet: musigma evaluate --rival tta --calibrate-on DIV2K_crops."]
+        notes = ["No records yet: musigma evaluate --baseline tta --calibrate-on DIV2K_crops."]
     return Table(
         name="leaderboard",
         title=TITLE,
@@ -94,7 +94,7 @@ def _without_own(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _entries(book: Book) -> Iterator[Entry]:
-    for one in (*book.measurements, *book.rivals):
+    for one in (*book.measurements, *book.baselines):
         model = book.records[one.source].model
         # Older records do not say how they were calibrated, and could be compared with any.
         if "pll_calibrated" in one.result and "calibration_data" in model:
@@ -104,8 +104,8 @@ def _entries(book: Book) -> Iterator[Entry]:
 
 
 def _method(one: Measurement) -> str:
-    if one.rival:
-        return RIVALS[one.rival]
+    if one.baseline:
+        return BASELINES[one.baseline]
     return next((name for term, name in HEADS.items() if term in one.objective), BRANCH)
 
 

@@ -6,7 +6,7 @@ import torch
 
 from musigma.datasets.demo_photo import portrait
 from musigma.evaluation import super_resolution
-from musigma.networks import load
+from musigma.model import load
 from musigma.prediction.predict import predict
 
 TOP, LEFT, SIDE = 30, 170, 240
@@ -20,6 +20,7 @@ def main(path: Path) -> None:
     model = load("edsr-baseline", scale=2)
     low, target = super_resolution(2).pair(portrait(), "photo")
     mean, sigma = predict(model.network, low)
+    assert sigma is not None
     small = torch.nn.functional.interpolate(low, scale_factor=2, mode="nearest")
     error = (mean - target).abs()
     figure = Figure(figsize=(12, 3.5), layout="constrained")

@@ -89,11 +89,11 @@ def runs_table(records: Iterable[Record]) -> str:
         if record.kind == "training" and not _is_study(recipe) and not recipe.get("keep_mean"):
             found_psnr = result["validation"]
             scale, score = record.model["scale"], found_psnr.get("psnr_y", found_psnr.get("psnr"))
-            cells = [recipe["objective"], recipe["optimiser"], str(recipe["batch"])]
+            cells = [recipe["objective"], recipe["optimizer"], str(recipe["batch"])]
             cells += [f"{recipe['learning_rate']:g}", f"{result['seconds']:.0f}"]
             cells += [str(result["steps"]), f"{score:.2f}"]
             found.append((scale, -score, [f"{record.model['name']} x{scale}", *cells]))
-    headings = ["network", "objective", "optimiser", "batch", "rate", "seconds", "steps", "dB"]
+    headings = ["network", "objective", "optimizer", "batch", "rate", "seconds", "steps", "dB"]
     return markdown(headings, [row for _, _, row in sorted(found)])
 
 
@@ -123,7 +123,7 @@ def _by_set(
 ) -> str:
     cells: dict[tuple[int, str], dict[str, str]] = {}
     for record in records:
-        if "rival" in record.model:
+        if "baseline" in record.model:
             continue  # it has a table of its own: the leaderboard
         if record.data["name"] not in SETS or _is_study(_recipe(record)):
             continue

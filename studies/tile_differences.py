@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 
 from musigma.evaluation.record import Record, provenance
-from musigma.networks import Network, create, entries, load
+from musigma.model import load
+from musigma.networks import Network, create, entries
 from musigma.prediction.engines.choice import sample_tile
 from musigma.prediction.predict import predict
 from musigma.types import MusigmaError
@@ -44,7 +45,7 @@ def main(record: Path) -> None:
     found = {}
     for entry in entries():
         with torch.device("meta"):
-            is_local = create(entry.name, scale=entry.scales[0]).radius is not None
+            is_local = create(entry.name, scale=entry.scales[0]).receptive_radius is not None
         if is_local or "colour" in entry.name or "grey" in entry.name:
             continue
         torch.manual_seed(0)
@@ -57,7 +58,7 @@ def main(record: Path) -> None:
             network = load(file).network
         except MusigmaError:
             continue
-        if network.radius is None:
+        if network.receptive_radius is None:
             found[f"released {file.stem}"] = differences(network)
             print(file.stem, found[f"released {file.stem}"], flush=True)
     Record(

@@ -19,29 +19,32 @@ if TYPE_CHECKING:
     from musigma.evaluation import evaluate
     from musigma.images.image_io import read_image, write_image
     from musigma.losses import Objective
-    from musigma.networks import create, load, mean_only, save, with_sigma
+    from musigma.model import load, save
+    from musigma.networks import create, mean_only, with_sigma
     from musigma.prediction.predict import predict
     from musigma.types import MusigmaError, Prediction
     from musigma.uncertainty.calibration import Calibration
 
 _HOMES = {
+    "Model": "musigma.model",
     "Calibration": "musigma.uncertainty.calibration",
     "MusigmaError": "musigma.types",
     "Objective": "musigma.losses",
     "Prediction": "musigma.types",
     "create": "musigma.networks",
     "evaluate": "musigma.evaluation",
-    "load": "musigma.networks",
+    "load": "musigma.model",
     "mean_only": "musigma.networks",
     "predict": "musigma.prediction.predict",
     "read_image": "musigma.images.image_io",
-    "save": "musigma.networks",
+    "save": "musigma.model",
     "with_sigma": "musigma.networks",
     "write_image": "musigma.images.image_io",
 }
 
 __all__ = [
     "Calibration",
+    "Model",
     "MusigmaError",
     "Objective",
     "Prediction",

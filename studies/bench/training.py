@@ -96,14 +96,14 @@ def time_plain(
     """Return the seconds of each step of the loop of a tutorial: eager, float32 with TF32."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     network = create(recipe.network, scale=recipe.scale, **recipe.settings).to(device)
-    optimiser = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
+    optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
 
     def step() -> None:
         low, target = (part.to(device, non_blocking=True) for part in next(batches))
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss = (network(low).mean - target).abs().mean()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
 
     return _time(step, device, num_steps)
 
@@ -148,7 +148,7 @@ def _from_bank(recipe: Recipe, bank: Bank) -> Iterator[tuple[Tensor, Tensor]]:
     # a loop down that waits for its host already.
     steps = [torch.tensor(number, device=bank.device) for number in range(WARM_UP)]
     made = [bank.sample(step, batch=recipe.batch, seed=recipe.seed) for step in steps]
-    return cycle([(patches.low.contiguous(), patches.target.contiguous()) for patches in made])
+    return cycle([(patches.degraded.contiguous(), patches.target.contiguous()) for patches in made])
 
 
 def _from_files(

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from musigma.datasets.catalog import Dataset
     from musigma.evaluation.record import Record
-    from musigma.networks import Model
+    from musigma.model import Model
     from musigma.prediction.engines import Engine
     from musigma.training.recipe import Recipe
 
@@ -38,12 +38,12 @@ def bench_train(
 ) -> None:
     """Time the training step against a plain PyTorch loop and one fed by a DataLoader."""
     from musigma.datasets.patch_bank import build_bank, load_images
-    from musigma.prediction.device import pick_device
+    from musigma.prediction.device import select_device
     from musigma.training.recipe import load_recipe
     from musigma.training.setup import training_data
     from studies.bench.training import bench_training
 
-    chosen, where = load_recipe(recipe), pick_device(device)
+    chosen, where = load_recipe(recipe), select_device(device)
     dataset = training_data(chosen)
     with progress_bar(quiet=json) as bar:
         task = bar.add_task("loading images", total=len(dataset.items))
@@ -88,11 +88,12 @@ def bench_infer(
     import torch
 
     from musigma.evaluation.record import Record, provenance
-    from musigma.networks import load, num_params
-    from musigma.prediction.device import pick_device
+    from musigma.model import load
+    from musigma.networks import num_params
+    from musigma.prediction.device import select_device
     from studies.bench.inference import all_engines, bench_inference
 
-    loaded, where = load(model, scale=scale), pick_device(device)
+    loaded, where = load(model, scale=scale), select_device(device)
     network = loaded.network.to(where)
     default = (360, 640) if where.type == "cuda" else (180, 320)
     height, width = height or default[0], width or default[1]

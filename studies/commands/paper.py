@@ -31,7 +31,8 @@ def contents(context: typer.Context, json: Json = False) -> None:
     """List the tables and figures."""
     if context.invoked_subcommand is not None:
         return
-    from studies import leaderboard, study
+    from studies import leaderboard
+    from studies.paper import study
     from studies.paper.figures import FIGURES
     from studies.paper.printed import TABLES, printed_table
 

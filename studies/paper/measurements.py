@@ -29,7 +29,7 @@ class Measurement:
         protocol: How it was measured.
         result: The mean over the images, by metric.
         images: The value of each image, by metric and name.
-        rival: The other way by which the network came to a sigma, such as ``constant``.
+        baseline: The other way by which the network came to a sigma, such as ``constant``.
         source: Path of the record below the folder of records.
     """
 
@@ -42,7 +42,7 @@ class Measurement:
     protocol: Mapping[str, Any]
     result: Mapping[str, float]
     images: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    rival: str = ""
+    baseline: str = ""
     source: str
 
 
@@ -54,13 +54,13 @@ class Book:
         folder: Where they lie.
         records: By their path below it.
         measurements: Of networks as they were trained.
-        rivals: Of networks with a sigma that was not trained, some with another mean, too.
+        baselines: Of networks with a sigma that was not trained, some with another mean, too.
     """
 
     folder: Path
     records: Mapping[str, Record]
     measurements: tuple[Measurement, ...]
-    rivals: tuple[Measurement, ...] = ()
+    baselines: tuple[Measurement, ...] = ()
 
 
 def open_book(folder: Path | None = None) -> Book:
@@ -78,8 +78,10 @@ def open_book(folder: Path | None = None) -> Book:
         raise DataError(f"{found} holds no record (*.json); musigma evaluate --record makes one")
     records = {path.relative_to(found).as_posix(): load_record(path) for path in paths}
     measured = [one for source, record in records.items() for one in measurements(record, source)]
-    plain, rivals = (tuple(one for one in measured if bool(one.rival) is r) for r in (False, True))
-    return Book(found, records, plain, rivals)
+    plain, baselines = (
+        tuple(one for one in measured if bool(one.baseline) is r) for r in (False, True)
+    )
+    return Book(found, records, plain, baselines)
 
 
 def measurements(record: Record, source: str) -> Iterator[Measurement]:
@@ -118,7 +120,7 @@ def _measurement(
         protocol=record.protocol,
         result={name: value for name, value in result.items() if value is not None},
         images=images,
-        rival=model.get("rival", ""),
+        baseline=model.get("baseline", ""),
         source=source,
     )
 

@@ -3,7 +3,7 @@
 ``printed/NAME.toml`` holds one table. Every cell is the text of the paper; where the paper
 contradicts itself the text stays and a note says so. What a row, a block of rows or a column stands
 for is written as conditions on a measurement: ``networks``, ``objectives``, ``protocols`` (any of a
-list), ``scale``, ``data``, ``noise_std``, ``channels``, ``rival`` (equal).
+list), ``scale``, ``data``, ``noise_std``, ``channels``, ``baseline`` (equal).
 """
 
 import tomllib
@@ -122,7 +122,7 @@ def fits(measurement: Measurement, where: Where) -> bool:
         "networks": measurement.network,
         "objectives": measurement.objective,
         "protocols": measurement.protocol.get("name"),
-        "rival": measurement.rival,
+        "baseline": measurement.baseline,
         "scale": measurement.scale,
         "data": measurement.data,
         "noise_std": measurement.protocol.get("noise_std"),

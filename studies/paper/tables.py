@@ -151,7 +151,7 @@ def paper_table(name: str, book: Book) -> Table:
         texts = (*row.facts, *row.cells)
         names = (row.block, row.name)[first:]
         rows.append(Row((*names, "paper"), tuple(map(Cell, texts)), printed=True))
-        found = _measured_cells(row, printed, (*book.measurements, *book.rivals))
+        found = _measured_cells(row, printed, (*book.measurements, *book.baselines))
         measured = [Row((*names, label), cells) for label, cells in found]
         rows += measured
         num_answered += _num_answered(row, measured)
@@ -176,7 +176,7 @@ def _measured_cells(
         return []
     runs: dict[tuple[str, str], list[Measurement]] = {}
     for one in measurements:
-        if fits(one, {"rival": "", **row.where}):
+        if fits(one, {"baseline": "", **row.where}):
             key = (_label(one, row), said(one.recipe, without=_APART))
             runs.setdefault(key, []).append(one)
     answers = []

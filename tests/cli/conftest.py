@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from musigma.cli.main import main
-from musigma.networks import create, save, with_sigma
+from musigma.model import save
+from musigma.networks import create, with_sigma
 
 
 class Result(NamedTuple):

@@ -13,8 +13,9 @@ from PIL import Image
 
 from helpers.pictures import png
 from musigma.images.image_io import ImageMeta, read_image, write_image
-from musigma.networks import create, save, with_sigma
-from musigma.prediction import journal
+from musigma.model import save
+from musigma.networks import create, with_sigma
+from musigma.restoration import resume_log as journal
 
 
 def everything(folder):

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from musigma.evaluation import load_record
-from musigma.networks import create, load, save
+from musigma.model import load, save
+from musigma.networks import create
 from musigma.restoration.restore_file import calibration_of
 
 

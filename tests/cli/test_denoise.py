@@ -7,7 +7,8 @@ import torch
 
 from musigma.functional.noise import add_noise, image_generator
 from musigma.images.image_io import read_image, write_image
-from musigma.networks import create, load, save, with_sigma
+from musigma.model import load, save
+from musigma.networks import create, with_sigma
 from musigma.prediction.predict import predict, with_noise_map
 
 

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from musigma.evaluation import load_record
-from musigma.networks import create, save
+from musigma.model import save
+from musigma.networks import create
 
 
 def test_numbers_and_record(musigma, weights, photos, tmp_path):
@@ -177,13 +178,13 @@ def seeds(tmp_path):
 
 
 def test_rivals_are_measured_by_the_same_command(musigma, seeds, photos, tmp_path):
-    record = tmp_path / "rival.json"
+    record = tmp_path / "baseline.json"
     words = ("--data", photos, "--calibrate-on", photos, "--record", record, "--json")
-    for rival, models in (("tta", seeds[:1]), ("constant", seeds[:1]), ("ensemble", seeds)):
-        result = musigma("evaluate", *models, "--rival", rival, *words, "--coverage", 0.8)
+    for baseline, models in (("tta", seeds[:1]), ("constant", seeds[:1]), ("ensemble", seeds)):
+        result = musigma("evaluate", *models, "--baseline", baseline, *words, "--coverage", 0.8)
         assert (result.code, result.err) == (0, "")
         found, stored = json.loads(result.out), load_record(record)
-        assert found["rival"] == stored.model["rival"] == rival
+        assert found["baseline"] == stored.model["baseline"] == baseline
         assert found["model"] == " ".join(map(str, models))
         assert found["coverage"] == pytest.approx(0.8, abs=0.01)
         assert stored.result["pll_calibrated"] == found["pll_calibrated"]
@@ -202,10 +203,10 @@ def test_a_model_is_calibrated_in_memory(musigma, weights, photos):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ((), "got 2 models; evaluate one, or give --rival ensemble"),
-        (("--rival", "tta"), "only an ensemble takes several models"),
-        (("--rival", "ensembel"), "did you mean 'ensemble'"),
-        (("--rival", "ensemble", "--calibrate-on", "nowhere"), "'nowhere'"),
+        ((), "got 2 models; evaluate one, or give --baseline ensemble"),
+        (("--baseline", "tta"), "only an ensemble takes several models"),
+        (("--baseline", "ensembel"), "did you mean 'ensemble'"),
+        (("--baseline", "ensemble", "--calibrate-on", "nowhere"), "'nowhere'"),
     ],
 )
 def test_rivals_that_cannot_be(musigma, seeds, photos, words, line):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from musigma.networks import load
+from musigma.model import load
 
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from helpers.networks import CLASSICAL, REDUCED
-from musigma import models
+from musigma import networks as models
 from musigma.networks import cards, create, entries
 
 
@@ -22,7 +22,7 @@ def test_facts_of_edsr_baseline(musigma, scale, params, macs_g):
     facts = json.loads(result.out)
     assert (facts["name"], facts["scale"]) == ("edsr-baseline", scale)
     assert (facts["params"], facts["macs_g"]) == (params, macs_g)
-    assert (facts["radius"], facts["tiling"], facts["task"]) == (36, "exact", "upscale")
+    assert (facts["receptive_radius"], facts["tiling"], facts["task"]) == (36, "exact", "upscale")
 
 
 def test_every_network_is_listed(musigma, monkeypatch):

@@ -13,9 +13,10 @@ from musigma.cli import restore
 from musigma.cli.common import screen
 from musigma.functional.geometry import dihedral, dihedral_inverse
 from musigma.images.image_io import ImageMeta, read_image, write_image
-from musigma.networks import create, load, save, with_sigma
-from musigma.prediction import journal
+from musigma.model import load, save
+from musigma.networks import create, with_sigma
 from musigma.prediction.predict import predict
+from musigma.restoration import resume_log as journal
 from musigma.restoration.sigma_files import read_sigma
 from musigma.uncertainty.calibration import Calibration
 

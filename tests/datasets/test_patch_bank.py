@@ -92,10 +92,10 @@ def test_low_is_what_imresize_makes_of_the_target_and_its_surroundings(scale):
     wide = wide.flatten(0, 1)
     inner = wide[..., margin:-margin, margin:-margin].float() / 255
     patches = sample(bank, 3, 64)
-    assert patches.low.shape == (64, 3, patch, patch)
+    assert patches.degraded.shape == (64, 3, patch, patch)
     assert patches.target.shape == (64, 3, patch * scale, patch * scale)
     seen = set()
-    for low, target in zip(patches.low, patches.target, strict=True):
+    for low, target in zip(patches.degraded, patches.target, strict=True):
         same = (inner == target).flatten(1).all(1).nonzero().flatten()
         assert len(same) == 1
         expected = bicubic_down(wide[same], scale)[0, :, 2:-2, 2:-2]
@@ -114,12 +114,12 @@ def test_channels_come_in_any_order_where_that_is_asked_for():
     orders = Counter(map(tuple, (patches.target[:, :, 0, 0] * 255).round().int().tolist()))
     assert len(orders) == 6
     assert stats.chisquare(list(orders.values())).pvalue > 0.01
-    assert torch.equal(patches.low[:, :, 0, 0], patches.target[:, :, 0, 0])
+    assert torch.equal(patches.degraded[:, :, 0, 0], patches.target[:, :, 0, 0])
 
 
 def test_patches_are_channels_last():
     patches = sample(build_bank(pictures(), scale=2, patch=8, device=CPU), 0, 2)
-    assert patches.low.is_contiguous(memory_format=torch.channels_last)
+    assert patches.degraded.is_contiguous(memory_format=torch.channels_last)
     assert patches.target.is_contiguous(memory_format=torch.channels_last)
 
 
@@ -142,7 +142,7 @@ def test_processes_share_a_batch():
 def test_noise_levels_fill_the_range():
     bank = build_bank(pictures(), scale=1, patch=8, device=CPU)
     patches = sample(bank, 0, 10_000)
-    assert patches.low is patches.target
+    assert patches.degraded is patches.target
     assert 0 <= patches.level.min() < 1e-3
     assert 1 - 1e-3 < patches.level.max() < 1
     assert stats.kstest(patches.level.numpy(), "uniform").pvalue > 0.01

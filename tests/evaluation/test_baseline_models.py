@@ -1,4 +1,4 @@
-"""Rivals go through the harness as models do, with a calibration of their own."""
+"""Baselines go through the harness as models do, with a calibration of their own."""
 
 import numpy as np
 import pytest
@@ -11,13 +11,14 @@ from musigma.evaluation.baseline_models import (
     METHODS,
     NUM_DRAWS,
     calibrated,
-    make_rival,
+    make_baseline,
     mean_error,
 )
 from musigma.evaluation.evaluate import evaluate_model
 from musigma.images.image_io import read_image
 from musigma.images.listing import list_images
-from musigma.networks import create, load, save, with_sigma
+from musigma.model import load, save
+from musigma.networks import create, with_sigma
 from musigma.prediction.predict import predict
 from musigma.restoration.batch import restore_files
 from musigma.restoration.restore_file import Options, calibration_of
@@ -58,20 +59,20 @@ def models(tmp_path):
     return found
 
 
-def rival_of(method, models, dataset):
+def baseline_of(method, models, dataset):
     some = models if method == "ensemble" else models[:1]
-    return make_rival(method, some, protocol=PROTOCOL, held_out=dataset)
+    return make_baseline(method, some, protocol=PROTOCOL, held_out=dataset)
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_rival_is_calibrated_and_measured_like_a_model(method, models, dataset):
-    rival = rival_of(method, models, dataset)
-    assert calibration_of(rival) is None  # not that of the weights
-    model = calibrated(rival, dataset, PROTOCOL, coverage=0.8)
+def test_a_baseline_is_calibrated_and_measured_like_a_model(method, models, dataset):
+    baseline = baseline_of(method, models, dataset)
+    assert calibration_of(baseline) is None  # not that of the weights
+    model = calibrated(baseline, dataset, PROTOCOL, coverage=0.8)
     record = evaluate_model(model, dataset, PROTOCOL)
     views = {"self-ensemble": 8, "tta": 8}
     passes = ({"constant": 1, "ensemble": 2, "mc-dropout": NUM_DRAWS} | views)[method]
-    assert (record.model["rival"], record.model["num_passes"]) == (method, passes)
+    assert (record.model["baseline"], record.model["num_passes"]) == (method, passes)
     assert record.model["calibration"]["kind"] == "average"
     assert record.model["calibration_data"]["name"] == "pictures"
     assert len(record.model["digest"]) == 64
@@ -88,36 +89,36 @@ def test_a_constant_is_the_mean_error(models, dataset):
     expected = torch.cat(errors).mean().item()
     assert mean_error(models[0], dataset, PROTOCOL) == pytest.approx(expected)
     low = torch.rand(1, 3, 13, 11)
-    sigma = predict(rival_of("constant", models, dataset).network, low).sigma
+    sigma = predict(baseline_of("constant", models, dataset).network, low).sigma
     assert sigma.unique().item() == pytest.approx(expected)
 
 
 def test_the_record_of_an_ensemble_names_its_members(models, dataset):
-    rival = rival_of("ensemble", models, dataset)
-    record = evaluate_model(rival, dataset, PROTOCOL)
+    baseline = baseline_of("ensemble", models, dataset)
+    record = evaluate_model(baseline, dataset, PROTOCOL)
     assert record.model["members"] == [model.digest for model in models]
     assert record.model["digest"] not in record.model["members"]
     assert record.model["training"] == {"recipe": {"objective": "gaussian_nll", "steps": 9}}
     assert record.seed is None
     models[1].metadata["training"]["recipe"]["steps"] = 10
-    assert rival_of("ensemble", models, dataset).metadata["training"] == {}
+    assert baseline_of("ensemble", models, dataset).metadata["training"] == {}
 
 
-def test_a_rival_writes_error_maps(models, dataset, tmp_path):
-    rival = calibrated(rival_of("tta", models, dataset), dataset, PROTOCOL, coverage=0.8)
+def test_a_baseline_writes_error_maps(models, dataset, tmp_path):
+    baseline = calibrated(baseline_of("tta", models, dataset), dataset, PROTOCOL, coverage=0.8)
     options = Options(folder=tmp_path / "out", sigma=True)
     (source,) = list_images([str(dataset.items[0].target)])
-    (done,) = restore_files(rival, [source], options)
+    (done,) = restore_files(baseline, [source], options)
     assert (done.width, done.height) == (72, 80)
     assert done.sigma.is_file()
 
 
 def test_what_goes_wrong(models, dataset):
     with pytest.raises(ConfigError, match="did you mean 'constant'"):
-        make_rival("constnat", models, protocol=PROTOCOL)
+        make_baseline("constnat", models, protocol=PROTOCOL)
     with pytest.raises(ConfigError, match="only an ensemble takes several models; tta got 2"):
-        make_rival("tta", models, protocol=PROTOCOL)
+        make_baseline("tta", models, protocol=PROTOCOL)
     with pytest.raises(ConfigError, match="give --calibrate-on"):
-        make_rival("constant", models[:1], protocol=PROTOCOL)
+        make_baseline("constant", models[:1], protocol=PROTOCOL)
     with pytest.raises(ConfigError, match="one of them came twice"):
-        make_rival("ensemble", models[:1] * 2, protocol=PROTOCOL)
+        make_baseline("ensemble", models[:1] * 2, protocol=PROTOCOL)

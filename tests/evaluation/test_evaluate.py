@@ -11,7 +11,8 @@ from helpers.networks import build
 from musigma.datasets.catalog import Dataset, find_dataset
 from musigma.evaluation import evaluate, evaluate_model, super_resolution
 from musigma.images.image_io import read_image
-from musigma.networks import Model, create
+from musigma.model import Model
+from musigma.networks import create
 from musigma.prediction.predict import predict
 from musigma.types import ConfigError, DataError, ImageError
 from musigma.uncertainty.calibration import Calibration

@@ -70,10 +70,10 @@ def test_pairs_for_super_resolution_are_cropped_colour():
 def test_noise_depends_on_name_and_seed_alone():
     image = torch.full((1, 3, 40, 50), 0.99)
     protocol = denoising(50, channels=3)
-    first, again = protocol.pair(image, "a").low, protocol.pair(image, "a").low
+    first, again = protocol.pair(image, "a").degraded, protocol.pair(image, "a").degraded
     assert torch.equal(first, again)
-    assert not torch.equal(first, protocol.pair(image, "b").low)
-    assert not torch.equal(first, denoising(50, channels=3, seed=1).pair(image, "a").low)
+    assert not torch.equal(first, protocol.pair(image, "b").degraded)
+    assert not torch.equal(first, denoising(50, channels=3, seed=1).pair(image, "a").degraded)
     assert first.max() > 1  # not clipped
     assert ((first - image) * 255).std().item() == pytest.approx(50, rel=0.03)
     assert protocol.pair(image, "a").target is image

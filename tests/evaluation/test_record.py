@@ -7,7 +7,8 @@ import subprocess
 import pytest
 import torch
 
-from musigma.evaluation import Record, load_record, provenance, records
+from musigma.evaluation import Record, load_record, provenance
+from musigma.evaluation import record as records
 from musigma.types import DataError
 
 RECORD = {

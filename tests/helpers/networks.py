@@ -179,11 +179,14 @@ def check_radius(network: Network) -> None:
     network.double()
     base = mean_only(network)
     grid = base.scale
-    assert measure_radius(base, lambda low: base(low).mean, grid, 1) == base.radius
-    assert measure_radius(base, base.features, grid, base.feature_scale) == base.feature_radius
+    assert measure_radius(base, lambda low: base(low).mean, grid, 1) == base.receptive_radius
+    assert (
+        measure_radius(base, base.features, grid, base.feature_scale)
+        == base.feature_receptive_radius
+    )
     # The branch's radius adds two that are each rounded up, so that it may be one too many.
     measured = measure_radius(network, lambda low: network(low).sigma, grid, 1)
-    assert measured <= network.radius <= max(measured + 1, base.radius)
+    assert measured <= network.receptive_radius <= max(measured + 1, base.receptive_radius)
 
 
 def measure_radius(network: Network, output: Callable[[Tensor], Tensor], num: int, den: int) -> int:
@@ -196,7 +199,7 @@ def measure_radius(network: Network, output: Callable[[Tensor], Tensor], num: in
         den: See above.
     """
     step = network.size_multiple
-    margin = -(-(network.radius + 2) // step) * step
+    margin = -(-(network.receptive_radius + 2) // step) * step
     radius = 0
     for dim, phase in itertools.product((2, 3), range(step)):
         # A strip is enough: what a network sees, it sees along each axis.

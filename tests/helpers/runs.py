@@ -13,7 +13,7 @@ from torch import Tensor
 
 from musigma.datasets.patch_bank import Bank, build_bank
 from musigma.losses import Objective
-from musigma.networks import load
+from musigma.model import load
 from musigma.training.recipe import Recipe, make_recipe
 from musigma.training.setup import build_network
 from musigma.training.step import Step

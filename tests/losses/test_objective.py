@@ -68,7 +68,7 @@ def by_function(name: str, generator: torch.Generator) -> Tensor:
 def test_an_objective_is_the_mean_of_its_function(name):
     mean, target, sigma, low = pictures()
     generator = torch.Generator().manual_seed(5)
-    value = build(name)(Prediction(mean, sigma), target, low=low, generator=generator)
+    value = build(name)(Prediction(mean, sigma), target, degraded=low, generator=generator)
     assert value.shape == ()
     assert torch.equal(value, by_function(name, torch.Generator().manual_seed(5)).mean())
 
@@ -110,9 +110,9 @@ def test_every_objective_compiles_as_one_graph(name):
     compiled = torch.compile(objective, fullgraph=True, backend="aot_eager")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        by_graph = compiled(Prediction(mean, sigma), target, low=low)
+        by_graph = compiled(Prediction(mean, sigma), target, degraded=low)
         torch.manual_seed(0)
-        by_python = objective(Prediction(mean, sigma), target, low=low)
+        by_python = objective(Prediction(mean, sigma), target, degraded=low)
     torch.testing.assert_close(by_graph, by_python)
     by_graph.backward()
     assert mean.grad is not None or sigma.grad is not None
@@ -143,17 +143,17 @@ def test_the_teacher_is_frozen_and_keeps_its_mode():
     assert not teacher.dropout.training
     mean, target, _, low = pictures()
     mean.requires_grad_()
-    objective(mean, target, low=low).backward()
+    objective(mean, target, degraded=low).backward()
     assert teacher.gain.grad is None
     assert not teacher.gain.requires_grad
 
 
 def test_a_teacher_may_return_a_bare_mean():
     mean, target, _, low = pictures()
-    value = Objective("distillation", teacher=Teacher(with_sigma=False))(mean, target, low=low)
+    value = Objective("distillation", teacher=Teacher(with_sigma=False))(mean, target, degraded=low)
     torch.testing.assert_close(value, F.l1(mean, low / 2).mean())
     with pytest.raises(ConfigError, match="udl_step2 needs the teacher's sigma"):
-        Objective("udl_step2", teacher=Teacher(with_sigma=False))(mean, target, low=low)
+        Objective("udl_step2", teacher=Teacher(with_sigma=False))(mean, target, degraded=low)
 
 
 def test_the_teacher_comes_with_its_input_and_only_where_it_is_needed():

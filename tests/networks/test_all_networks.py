@@ -25,7 +25,7 @@ def test_any_size_gives_a_mean_and_a_sigma_of_the_right_shape(name, scale):
 @each_scale
 def test_radius_is_what_the_gradient_shows(name, scale):
     network = build(name, scale, sigma=True)
-    if network.radius is None:
+    if network.receptive_radius is None:
         pytest.skip("sees the whole image")
     networks.check_radius(network)
 

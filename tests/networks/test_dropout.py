@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from musigma.networks import create, load, save, with_sigma
+from musigma.model import load, save
+from musigma.networks import create, with_sigma
 from musigma.networks.dropout import ChannelDropout, FixedChannels, thinned
 from musigma.types import ConfigError
 
@@ -26,7 +27,7 @@ def generator(seed=0):
 def test_it_changes_neither_weights_nor_results_outside_training():
     plain, network = edsr(), edsr(dropout=0.25)
     assert list(plain.state_dict()) == list(network.state_dict())
-    assert plain.radius == network.radius
+    assert plain.receptive_radius == network.receptive_radius
     assert torch.equal(plain(low()).mean, network(low()).mean)
     torch.manual_seed(1)
     assert not torch.equal(plain(low()).mean, network.train()(low()).mean)

@@ -11,7 +11,7 @@ from musigma.functional.color import quantise, rgb_to_y
 from musigma.functional.fidelity import psnr
 from musigma.functional.geometry import crop_to_multiple
 from musigma.functional.resize import bicubic_down
-from musigma.networks.weights_file import load_file
+from musigma.model import load_file
 
 DATA = Path(os.environ.get("MUSIGMA_DATA", "data"))
 SET5 = DATA / "benchmark" / "Set5" / "HR"

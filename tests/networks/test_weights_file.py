@@ -10,9 +10,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from musigma.networks import create, load, save, warm_start, with_sigma
+from musigma.model import load, load_file, save
+from musigma.networks import create, warm_start, with_sigma
 from musigma.networks import weights as weights_module
-from musigma.networks.weights_file import load_file
 from musigma.types import ConfigError, WeightsError
 
 LOW = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))

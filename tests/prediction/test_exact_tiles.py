@@ -56,7 +56,7 @@ def names(*, is_local):
         return [
             (entry.name, entry.scales[0])
             for entry in entries()
-            if (create(entry.name, scale=entry.scales[0]).radius is not None) is is_local
+            if (create(entry.name, scale=entry.scales[0]).receptive_radius is not None) is is_local
         ]
 
 
@@ -77,7 +77,7 @@ def test_tiles_of_a_network_that_sees_everything_blend_into_each_other():
     """Where tiles meet, the step from one level to the next becomes a ramp of 32 pixels."""
 
     class TileMean(type(create("bicubic", scale=2))):
-        radius = feature_radius = None
+        radius = feature_receptive_radius = None
 
         def reconstruct(self, features, low):
             return super().reconstruct(low.mean((2, 3), keepdim=True).expand_as(low), low)

@@ -11,7 +11,8 @@ from PIL import Image
 
 from musigma.functional.resize import resize
 from musigma.images.image_io import open_image, write_image
-from musigma.networks import create, load, save
+from musigma.model import load, save
+from musigma.networks import create
 from musigma.restoration.output_files import enlarged_rows
 
 PROGRAM = """

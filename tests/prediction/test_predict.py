@@ -5,7 +5,7 @@ import torch
 
 from helpers.networks import build, image_for
 from musigma.networks import Network, create, entries, with_sigma
-from musigma.prediction import predictor
+from musigma.prediction import predict as predictor
 from musigma.prediction.engines import TorchEngine
 from musigma.prediction.predict import predict, with_noise_map
 from musigma.prediction.tiling import bytes_per_pixel
@@ -53,7 +53,9 @@ def test_tiles_give_the_whole_bit_for_bit(scale, size):
 
 
 EXACT = [
-    entry.name for entry in entries() if build(entry.name, entry.scales[-1]).radius is not None
+    entry.name
+    for entry in entries()
+    if build(entry.name, entry.scales[-1]).receptive_radius is not None
 ]
 
 
@@ -62,7 +64,7 @@ EXACT = [
 def test_tiles_of_every_network_with_a_radius(name):
     (scale,) = {entry.scales[-1] for entry in entries() if entry.name == name}
     network = build(name, scale, sigma=True)
-    image = image_for(network, 37, 2 * network.radius + 23)
+    image = image_for(network, 37, 2 * network.receptive_radius + 23)
     whole, tiled = predict(network, image, tile=10_000), predict(network, image, tile=19)
     for ours, theirs in zip(tiled, whole, strict=True):
         tolerance = 1e-5 * max(1.0, theirs.abs().max().item())
@@ -114,7 +116,7 @@ class Strange(Network):
     """Returns its input, and sigma where there is one, with one value changed."""
 
     scale = 1
-    feature_channels, feature_scale, feature_radius, radius = 3, 1, 0, 0
+    feature_channels, feature_scale, feature_receptive_radius, radius = 3, 1, 0, 0
 
     def __init__(self, mean=0.0, sigma=None):
         super().__init__()
@@ -196,7 +198,7 @@ def test_tiles_that_do_not_fit_the_device_are_halved(batches):
 def test_equal_tiles_go_together_where_the_engine_gains_by_it():
     network = exact_network(2)
     image = torch.randint(0, 9, (1, 3, 40, 200), generator=torch.Generator().manual_seed(0)) / 8
-    border, seen = network.radius, []
+    border, seen = network.receptive_radius, []
     alone, together = Narrow(network, 10**9), Narrow(network, 10**9, batches=True)
     expected = predict(network, image, engine=alone, tile=40)
     found = predict(network, image, engine=together, tile=40, progress=lambda n, _: seen.append(n))
@@ -236,7 +238,7 @@ def test_a_network_that_sees_everything_reads_a_border():
     """Its tiles are not exact, so that each reads 32 pixels on every side that has them."""
 
     class Global(Watched):
-        radius = feature_radius = None
+        radius = feature_receptive_radius = None
 
     network, image = Global(), torch.rand(1, 3, 100, 20)
     # The weights of tiles that overlap add up to 1 but for the last bit.

@@ -76,7 +76,7 @@ def test_border_is_the_radius_or_a_stated_guess():
 @pytest.mark.parametrize("memory", [100 * 2**20, 2 * 2**30])
 def test_the_largest_tile_that_fits(scale, memory):
     network = with_sigma(create("edsr-baseline", scale=scale))
-    side = tile_for_memory(network, memory=memory) + 2 * network.radius
+    side = tile_for_memory(network, memory=memory) + 2 * network.receptive_radius
     assert bytes_per_pixel(network) * side**2 <= memory
     assert bytes_per_pixel(network) * (side + 1) ** 2 > memory
 
@@ -87,7 +87,7 @@ def test_the_rows_of_a_wide_picture_have_their_share(width):
     tile = tile_for_memory(network, memory=memory, width=width)
 
     def needed(tile):
-        side = tile + 2 * network.radius
+        side = tile + 2 * network.receptive_radius
         return bytes_per_pixel(network) * side**2 + tile * bytes_per_row(network, width)
 
     assert bytes_per_row(network, width) == 2 * 2 * 3 * 4 * width * 4  # twice mean and sigma
@@ -110,12 +110,15 @@ def test_too_little_memory_names_the_least_that_works():
 
 def test_a_network_that_holds_more_gets_smaller_tiles():
     usual, wide = (create("rnan", scale=1, num_groups=3, width=8) for _ in range(2))
-    usual.num_values_apart, wide.num_values = 0, 4 * bytes_per_pixel(usual) // 4
+    usual.fixed_activation_floats, wide.activation_floats_per_pixel = (
+        0,
+        4 * bytes_per_pixel(usual) // 4,
+    )
     assert bytes_per_pixel(wide) == 4 * bytes_per_pixel(usual)
     memory = 2**29
     # The border, and cells of two pixels that may begin or end one pixel outside.
     around = 2 * (GLOBAL_BORDER + 1)
-    assert wide.num_values_apart == 2 * 2**24  # pairs, before and after softmax: 128 MiB
+    assert wide.fixed_activation_floats == 2 * 2**24  # pairs, before and after softmax: 128 MiB
     for network, rest in ((usual, 2**29), (with_sigma(usual), 2**29), (wide, 2**29 - 2**27)):
         side = tile_for_memory(network, memory=memory)
         assert side == min(LARGEST, math.isqrt(rest // bytes_per_pixel(network)) - around)

@@ -16,8 +16,9 @@ import torch
 from helpers.networks import build
 from musigma.images.image_io import ImageMeta, write_image
 from musigma.images.listing import ImageSource
-from musigma.networks import Model, create, save, with_sigma
-from musigma.prediction import batch
+from musigma.model import Model, save
+from musigma.networks import create, with_sigma
+from musigma.restoration import batch
 from musigma.restoration.batch import Failed, restore_files
 from musigma.restoration.pipe import Pipe
 from musigma.restoration.restore_file import Options, restore_file

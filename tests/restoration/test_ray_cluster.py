@@ -24,7 +24,7 @@ import ray
 from musigma.images.listing import list_images
 from musigma.restoration.restore_file import Options
 from musigma.restoration.ray_cluster import restore_on_ray
-from musigma.networks import Model
+from musigma.model import Model
 from musigma.networks.super_resolution.bicubic import Bicubic
 
 folder = Path(sys.argv[1])

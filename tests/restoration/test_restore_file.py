@@ -9,9 +9,11 @@ import torch
 from helpers.networks import build
 from musigma.images.image_io import read_image, write_image
 from musigma.images.listing import ImageSource
-from musigma.networks import Model, create
-from musigma.prediction import files, page, results
+from musigma.model import Model
+from musigma.networks import create
 from musigma.prediction.predict import predict, with_noise_map
+from musigma.restoration import output_files as results
+from musigma.restoration import restore_file as files
 from musigma.restoration.restore_file import (
     Options,
     calibration_of,
@@ -19,6 +21,7 @@ from musigma.restoration.restore_file import (
     restore,
     restore_file,
 )
+from musigma.restoration.viewer import page
 from musigma.types import ConfigError, ImageError
 
 

@@ -1,4 +1,4 @@
-"""The rivals' recipes are the study's but for the rival; each trains, with a sigma as it says."""
+"""Recipes of baselines are the study's except for the baseline, and each of them trains."""
 
 import math
 from dataclasses import asdict
@@ -10,25 +10,25 @@ from helpers.runs import small_recipe, small_step
 from musigma.functional.objectives import gaussian_nll, laplace_nll, sigma_quantile
 from musigma.training.recipe import load_recipe
 
-RIVALS = ("rival-gaussian", "rival-laplace", "rival-quantile", "rival-dropout")
+BASELINES = ("baseline-gaussian", "baseline-laplace", "baseline-quantile", "baseline-dropout")
 
 
-@pytest.mark.parametrize("name", RIVALS)
-def test_they_differ_from_the_study_in_the_rival_alone(name):
-    study, rival = asdict(load_recipe("study")), asdict(load_recipe(name))
-    changed = {key for key in study if study[key] != rival[key]}
+@pytest.mark.parametrize("name", BASELINES)
+def test_they_differ_from_the_study_in_the_baseline_alone(name):
+    study, baseline = asdict(load_recipe("study")), asdict(load_recipe(name))
+    changed = {key for key in study if study[key] != baseline[key]}
     assert (
         changed
         == {
-            "rival-gaussian": {"objective", "sigma", "clip"},
-            "rival-laplace": {"objective", "sigma"},
-            "rival-quantile": {"objective", "sigma"},
-            "rival-dropout": {"settings"},
+            "baseline-gaussian": {"objective", "sigma", "clip"},
+            "baseline-laplace": {"objective", "sigma"},
+            "baseline-quantile": {"objective", "sigma"},
+            "baseline-dropout": {"settings"},
         }[name]
     )
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_they_train(name):
     recipe = load_recipe(name)
     settings = {"num_blocks": 1, "width": 8, **recipe.settings}

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from musigma.evaluation.record import load_record
-from musigma.prediction import bench
+from studies.bench import inference as bench
 
 
 @pytest.fixture

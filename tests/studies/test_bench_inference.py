@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from helpers.networks import build
-from musigma.prediction import bench
 from musigma.prediction.engines import TorchEngine
 from musigma.types import Prediction
+from studies.bench import inference as bench
 from studies.bench.inference import all_engines, bench_forward, bench_inference
 
 

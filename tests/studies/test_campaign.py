@@ -10,10 +10,10 @@ import torch
 
 from helpers.runs import small_values, write_pictures
 from musigma.evaluation.record import load_record
-from musigma.networks import load
-from musigma.training import campaign
+from musigma.model import load
 from musigma.training.trainer import train
 from musigma.types import ConfigError, MusigmaError
+from studies import campaign
 from studies.campaign import (
     load_campaign,
     next_jobs,

@@ -18,7 +18,7 @@ def measured(**model):
 
 
 def test_only_what_was_measured_stands_there(tmp_path):
-    records = save_all(tmp_path, a=measured(), b=measured(rival="tta", num_passes=8))
+    records = save_all(tmp_path, a=measured(), b=measured(baseline="tta", num_passes=8))
     text = fill("before\n<!-- table: leaderboard -->\nold\n<!-- end -->\nafter", records)
     lines = text.splitlines()
     assert (lines[0], lines[-1]) == ("before", "after")

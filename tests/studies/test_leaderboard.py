@@ -17,7 +17,7 @@ def measured(
     *,
     objective=OURS,
     seed=0,
-    rival=None,
+    baseline=None,
     settings=None,
     data="Set5",
     kind="average",
@@ -26,7 +26,7 @@ def measured(
     result = {"psnr_y": 37.0, "ssim_y": 0.9, "pll_calibrated": pll, "crps_calibrated": 0.0078}
     result |= {"ause": 0.16, "coverage": 0.9, "width": 0.04}
     chosen = {"objective": objective, "seed": seed, "settings": settings or {}, **recipe}
-    model = {"rival": rival, "num_passes": 8} if rival else {}
+    model = {"baseline": baseline, "num_passes": 8} if baseline else {}
     model["calibration"] = {"kind": kind, "coverage": 0.9}
     model["calibration_data"] = {"name": "held out", "hash": "h"}
     return evaluation(
@@ -41,14 +41,14 @@ def board(folder, **records):
     return leaderboard_table(open_book(save_all(folder, **records)))
 
 
-def test_methods_by_rival_and_by_objective(tmp_path):
+def test_methods_by_baseline_and_by_objective(tmp_path):
     table = board(
         tmp_path,
         a=measured(3.0),
         b=measured(2.9, objective="gaussian_nll", clip=1.0),
         c=measured(2.8, objective="l1 + 0.01 * sigma_quantile(level=0.9)"),
-        d=measured(2.7, rival="tta"),
-        e=measured(2.6, objective="l1", rival="mc-dropout", settings={"dropout": 0.1}),
+        d=measured(2.7, baseline="tta"),
+        e=measured(2.6, objective="l1", baseline="mc-dropout", settings={"dropout": 0.1}),
     )
     place = table.headings.index("PLL") - table.num_names
     found = {row.names[2]: row.cells[place].text for row in table.rows}
@@ -75,7 +75,7 @@ def test_methods_by_rival_and_by_objective(tmp_path):
 
 def test_seeds_are_averaged(tmp_path):
     table = board(
-        tmp_path, a=measured(3.0), b=measured(3.2, seed=1), c=measured(2.5, rival="constant")
+        tmp_path, a=measured(3.0), b=measured(3.2, seed=1), c=measured(2.5, baseline="constant")
     )
     cell = table.rows[0].cells[list(COLUMNS).index("PLL")]
     assert cell.text == "3.100 ± 0.141"  # 0.2 / sqrt 2
@@ -86,16 +86,16 @@ def test_seeds_are_averaged(tmp_path):
     "change", [{"steps": 200}, {"batch": 32}, {"data": "Set14"}, {"kind": "isotonic"}]
 )
 def test_nothing_is_compared_that_is_not_equal(tmp_path, change):
-    table = board(tmp_path, a=measured(3.0), b=measured(2.9, rival="tta", **change))
+    table = board(tmp_path, a=measured(3.0), b=measured(2.9, baseline="tta", **change))
     assert table.rows == ()
     assert table.notes[0].startswith("No records yet")
 
 
 def test_rivals_are_on_no_other_table(tmp_path):
     """Test-time augmentation has a better PSNR, and is no network that anybody trained."""
-    book = open_book(save_all(tmp_path, a=measured(3.0), b=measured(2.9, rival="tta")))
+    book = open_book(save_all(tmp_path, a=measured(3.0), b=measured(2.9, baseline="tta")))
     assert [one.source for one in book.measurements] == ["a.json"]
-    assert [one.source for one in book.rivals] == ["b.json"]
+    assert [one.source for one in book.baselines] == ["b.json"]
     assert make_table("uncertainty", book).sources == ()
     assert find_studies(book) == []
     assert make_table("leaderboard", book).sources == ("a.json", "b.json")
@@ -103,7 +103,7 @@ def test_rivals_are_on_no_other_table(tmp_path):
 
 
 def test_a_constant_sigma_is_the_baseline_of_the_paper(tmp_path):
-    record = measured(2.5, objective="l1", rival="constant")
+    record = measured(2.5, objective="l1", baseline="constant")
     record.result.update(pll=2.6, sigma_psnr_y=36.0)
     table = make_table("uncertainty", open_book(save_all(tmp_path, a=record)))
     (row,) = [row for row in table.rows if not row.printed]

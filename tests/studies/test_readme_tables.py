@@ -36,7 +36,7 @@ def test_a_mean_that_was_kept_has_its_row_already():
 
 def test_runs_that_trained_no_mean_are_left_out_of_the_runs():
     def trained(**recipe: object) -> Record:
-        chosen = RECIPE | SHIPPED | {"optimiser": "adam", "learning_rate": 1e-4} | recipe
+        chosen = RECIPE | SHIPPED | {"optimizer": "adam", "learning_rate": 1e-4} | recipe
         return Record(
             kind="training",
             model={"name": "imdn", "scale": 2, "params": 1, "digest": "", "recipe": chosen},

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from helpers.runs import assert_same, small_recipe, small_values, write_pictures
-from musigma.networks import create, load, mean_only, save
+from musigma.model import load, save
+from musigma.networks import create, mean_only
 from musigma.training.deferred_gradients import defer
 from musigma.training.recipe import make_recipe
 from musigma.training.setup import build_network

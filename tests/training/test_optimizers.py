@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from helpers.runs import small_recipe
-from musigma.training.optimizers import UPDATE_RMS, Optimiser, orthogonalised
+from musigma.training.optimizers import UPDATE_RMS, Optimizer, orthogonalised
 
 
 def weights() -> list[Tensor]:
@@ -20,19 +20,19 @@ def gradients(step: int) -> list[Tensor]:
     return [torch.randn(weight.shape, generator=generator) for weight in weights()]
 
 
-def run(optimiser: Optimiser, values: list[Tensor], steps: range) -> None:
+def run(optimizer: Optimizer, values: list[Tensor], steps: range) -> None:
     for step in steps:
-        optimiser.learning_rate.fill_(0.01 / (1 + step))
+        optimizer.learning_rate.fill_(0.01 / (1 + step))
         for weight, gradient in zip(values, gradients(step), strict=True):
             weight.grad.copy_(gradient)
         with torch.no_grad():
-            optimiser.step()
+            optimizer.step()
 
 
 def test_adam_is_adam():
     ours, theirs = weights(), weights()
     recipe = small_recipe(betas=[0.8, 0.95], epsilon=1e-6)
-    run(Optimiser(recipe, ours, torch.tensor(0.0)), ours, range(5))
+    run(Optimizer(recipe, ours, torch.tensor(0.0)), ours, range(5))
     reference = torch.optim.Adam(theirs, betas=(0.8, 0.95), eps=1e-6, foreach=False, fused=False)
     for step in range(5):
         reference.param_groups[0]["lr"] = 0.01 / (1 + step)
@@ -66,11 +66,11 @@ def test_a_matrix_of_noughts_stays_one():
 def test_muon_takes_the_wide_convolutions():
     values = weights()
     before = [value.detach().clone() for value in values]
-    optimiser = Optimiser(small_recipe(optimiser="muon"), values, torch.tensor(0.0))
-    assert [weight.shape for group in optimiser.groups for weight in group] == [
+    optimizer = Optimizer(small_recipe(optimizer="muon"), values, torch.tensor(0.0))
+    assert [weight.shape for group in optimizer.groups for weight in group] == [
         value.shape for value in values[:2]
     ]
-    run(optimiser, values, range(1))
+    run(optimizer, values, range(1))
     for value, old in zip(values[:2], before, strict=False):
         update = (value.detach() - old) / 0.01
         assert update.square().mean().sqrt() == pytest.approx(UPDATE_RMS, rel=0.2)
@@ -83,30 +83,30 @@ def test_muon_follows_its_momentum():
     """Two steps by hand: m = 0.95 m + 0.05 g, and the update looks ahead by 0.95 m + 0.05 g."""
     values = weights()[:1]
     old = values[0].detach().clone()
-    optimiser = Optimiser(small_recipe(optimiser="muon"), [*values, weights()[3]], torch.zeros(()))
+    optimizer = Optimizer(small_recipe(optimizer="muon"), [*values, weights()[3]], torch.zeros(()))
     momentum = torch.zeros_like(old)
     for step in range(2):
         gradient = gradients(step)[0]
         momentum = 0.95 * momentum + 0.05 * gradient
         ahead = (0.95 * momentum + 0.05 * gradient).flatten(1)
         old -= 0.1 * UPDATE_RMS * 180**0.5 * orthogonalised(ahead[None])[0].view(old.shape)
-        optimiser.learning_rate.fill_(0.1)
+        optimizer.learning_rate.fill_(0.1)
         values[0].grad.copy_(gradient)
         with torch.no_grad():
-            optimiser.step()
+            optimizer.step()
     torch.testing.assert_close(values[0].detach(), old, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["adam", "muon"])
 def test_state_goes_round(name):
-    recipe = small_recipe(optimiser=name)
+    recipe = small_recipe(optimizer=name)
     ours = weights()
-    optimiser = Optimiser(recipe, ours, torch.tensor(0.0))
-    run(optimiser, ours, range(3))
-    state, at_three = copy.deepcopy(optimiser.state()), [w.detach().clone() for w in ours]
-    run(optimiser, ours, range(3, 6))
+    optimizer = Optimizer(recipe, ours, torch.tensor(0.0))
+    run(optimizer, ours, range(3))
+    state, at_three = copy.deepcopy(optimizer.state()), [w.detach().clone() for w in ours]
+    run(optimizer, ours, range(3, 6))
     fresh = [weight.requires_grad_() for weight in at_three]
-    other = Optimiser(recipe, fresh, torch.tensor(0.0))
+    other = Optimizer(recipe, fresh, torch.tensor(0.0))
     other.load_state(state)
     run(other, fresh, range(3, 6))
     for mine, theirs in zip(ours, fresh, strict=True):

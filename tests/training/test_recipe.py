@@ -40,7 +40,7 @@ def test_paper_has_the_papers_settings():
     """Section "Implementation details" of arXiv 2201.10084."""
     recipe = load_recipe("paper")
     assert (recipe.network, recipe.batch, recipe.patch) == ("edsr-baseline", 16, 48)
-    assert (recipe.optimiser, recipe.betas, recipe.epsilon) == ("adam", (0.9, 0.999), 1e-8)
+    assert (recipe.optimizer, recipe.betas, recipe.epsilon) == ("adam", (0.9, 0.999), 1e-8)
     assert (recipe.learning_rate, recipe.steps, recipe.halve_every) == (1e-4, 10**6, 2 * 10**5)
     assert recipe.objective == "expected_l1 + 0.01 * sigma_l1"
     assert (recipe.sigma, recipe.sigma_width) == (True, 160)

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from helpers.runs import CPU, assert_same, small_recipe, small_step, write_pictures
-from musigma.networks import load, mean_only, save
+from musigma.model import load, save
+from musigma.networks import mean_only
 from musigma.training.checkpoint import save_checkpoint
 from musigma.training.setup import build_network, find_run, load_bank, training_data
 from musigma.types import ConfigError, DataError

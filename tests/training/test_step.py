@@ -28,15 +28,15 @@ def test_a_step_is_that_of_a_plain_loop():
     recipe = small_recipe()
     step = small_step(recipe)
     network, bank = build_network(recipe), small_bank(recipe)
-    optimiser = torch.optim.Adam(network.parameters(), lr=2e-3)
+    optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
     total = 0.0
     for number in range(10):
         step(2e-3)
         patches = bank.sample(torch.tensor(number), batch=recipe.batch, seed=recipe.seed)
-        optimiser.zero_grad()
-        loss = (network(patches.low.contiguous()).mean - patches.target).abs().mean()
+        optimizer.zero_grad()
+        loss = (network(patches.degraded.contiguous()).mean - patches.target).abs().mean()
         loss.backward()
-        optimiser.step()
+        optimizer.step()
         total += loss.item()
     for name, value in network.state_dict().items():
         torch.testing.assert_close(step.network.state_dict()[name], value, rtol=1e-4, atol=1e-5)
@@ -59,7 +59,7 @@ def test_the_loss_goes_down():
     [
         {},
         {"objective": RANDOM},
-        {"objective": RANDOM, "optimiser": "muon", "settings": {"num_blocks": 1, "width": 16}},
+        {"objective": RANDOM, "optimizer": "muon", "settings": {"num_blocks": 1, "width": 16}},
         {"ema": 0.0, "clip": 0.01},
         {"network": "srresnet", "settings": REDUCED["srresnet"]},
         {"network": "kpn", "settings": {"num_blocks": 1}, "scale": 1, "noise_std": [0.0, 50.0]},

@@ -15,7 +15,7 @@ from helpers.runs import (
     weights_in,
     write_pictures,
 )
-from musigma.networks import load
+from musigma.model import load
 from musigma.training.checkpoint import KEPT, checkpoints, load_newest
 from musigma.training.recipe import Recipe
 from musigma.training.run_log import Journal, read_log
@@ -104,7 +104,7 @@ def test_a_short_run_is_logged_too(tmp_path):
     ("number", "changes"),
     [
         (signal.SIGTERM, {"objective": RANDOM}),
-        (signal.SIGINT, {"optimiser": "muon", "settings": {"num_blocks": 1, "width": 16}}),
+        (signal.SIGINT, {"optimizer": "muon", "settings": {"num_blocks": 1, "width": 16}}),
     ],
 )
 def test_a_run_that_is_stopped_goes_on(tmp_path, monkeypatch, number, changes):

@@ -1,4 +1,4 @@
-"""Every rival is a network with a sigma: values by hand, tiles as the whole, the same twice."""
+"""Every baseline is a network with a sigma: values by hand, tiles as the whole, the same twice."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def edsr(seed=0, *, sigma=True, **settings):
     return (with_sigma(network, width=8, depth=1) if sigma else network).eval()
 
 
-RIVALS = {
+BASELINES = {
     "constant": lambda: WithConstantSigma(edsr(), 0.02),
     "tta": lambda: SpreadOverViews(edsr()),
     "self-ensemble": lambda: MeanOverViews(edsr()),
@@ -98,16 +98,18 @@ def test_the_spread_over_views_is_that_of_eight_results():
 
 
 def test_networks_that_treat_all_views_alike_have_no_spread():
-    """Bicubic does, but for rounding: this rival knows nothing of their error."""
+    """Bicubic does, but for rounding: this baseline knows nothing of their error."""
     assert SpreadOverViews(create("bicubic", scale=2))(picture()).sigma.max() < 1e-5
 
 
 def test_an_ensemble_sees_as_far_as_its_farthest_member():
     small, large = edsr(), create("edsr-baseline", scale=2, num_blocks=3)
-    assert Ensemble([small, large]).radius == large.radius > small.radius
+    assert (
+        Ensemble([small, large]).receptive_radius == large.receptive_radius > small.receptive_radius
+    )
     blind = create("rcan", scale=2, num_groups=1, num_blocks=1)
-    assert blind.radius is None
-    assert Ensemble([small, blind]).radius is None
+    assert blind.receptive_radius is None
+    assert Ensemble([small, blind]).receptive_radius is None
     drunets = [create("drunet", scale=1, num_blocks=1, widths=(8, 8, 8, 8)) for _ in range(2)]
     assert Ensemble(drunets).size_multiple == drunets[0].size_multiple > 1
 
@@ -122,34 +124,34 @@ def test_members_of_an_ensemble_fit_together():
 
 def test_draws_of_dropout_are_made_once():
     network = edsr(dropout=0.25, sigma=False)
-    rival, again = (mc_dropout(network, num_samples=4) for _ in range(2))
-    for ours, theirs in zip(rival(picture()), again(picture()), strict=True):
+    baseline, again = (mc_dropout(network, num_samples=4) for _ in range(2))
+    for ours, theirs in zip(baseline(picture()), again(picture()), strict=True):
         assert torch.equal(ours, theirs)
-    assert rival.num_passes == 4
-    assert rival(picture()).sigma.min() > 0
+    assert baseline.num_passes == 4
+    assert baseline(picture()).sigma.min() > 0
     other = mc_dropout(network, num_samples=4, seed=1)
-    assert not torch.equal(rival(picture()).mean, other(picture()).mean)
+    assert not torch.equal(baseline(picture()).mean, other(picture()).mean)
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_tiles_give_the_whole(name):
-    rival = RIVALS[name]()
+    baseline = BASELINES[name]()
     image = picture(37, 211)
     # With so little memory tiles read their border of 6 pixels and no more.
-    tiled, whole = predict(rival, image, memory=2**19), predict(rival, image)
+    tiled, whole = predict(baseline, image, memory=2**19), predict(baseline, image)
     for ours, theirs in zip(tiled, whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", RIVALS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_half_precision_runs_it_too(name):
-    rival, image = RIVALS[name](), picture()
-    mean, sigma = predict(rival, image, engine=TorchEngine(rival, precision="bf16"))
-    expected = predict(rival, image)
+    baseline, image = BASELINES[name](), picture()
+    mean, sigma = predict(baseline, image, engine=TorchEngine(baseline, precision="bf16"))
+    expected = predict(baseline, image)
     torch.testing.assert_close(mean, expected.mean, rtol=0, atol=0.05)
     assert mean.dtype == sigma.dtype == torch.float32
 
 
 def test_a_grey_picture_comes_back_grey():
-    mean, sigma = predict(RIVALS["tta"](), picture()[:, :1])
+    mean, sigma = predict(BASELINES["tta"](), picture()[:, :1])
     assert mean.shape == sigma.shape == (1, 1, 74, 62)

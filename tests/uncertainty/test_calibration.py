@@ -57,7 +57,7 @@ def images_of_ratios(*ratios):
 
 
 def factor_on_sigma(calibration):
-    return float(calibration.apply(torch.tensor([0.01], dtype=torch.float64))) / 0.01
+    return float(calibration.half_width(torch.tensor([0.01], dtype=torch.float64))) / 0.01
 
 
 def assert_on_grid(found, exact):
@@ -84,7 +84,7 @@ def test_a_median_sigma_is_too_small_by_the_known_factor(draw, factor, gain):
     target = torch.zeros_like(mean)
     calibration = fit_scale(held_out_of(mean, target, sigma), coverage=0.9)
     raw, calibrated = (
-        pll(mean, target, std).mean().item() for std in (sigma, calibration.calibrated_sigma(sigma))
+        pll(mean, target, std).mean().item() for std in (sigma, calibration.std(sigma))
     )
     assert calibration.values[0] == pytest.approx(factor, rel=5e-3)
     assert calibrated - raw == pytest.approx(gain, abs=1e-2)
@@ -112,10 +112,8 @@ def test_the_isotonic_map_finds_a_bent_relation():
     held_out = held_out_of(mean, target, sigma)
     isotonic, scale = fit_isotonic(held_out, coverage=0.9), fit_scale(held_out, coverage=0.9)
     assert len(isotonic.knots) == 32
-    torch.testing.assert_close(isotonic.calibrated_sigma(sigma), std, rtol=0.1, atol=0)
-    gain = pll(mean, target, isotonic.calibrated_sigma(sigma)) - pll(
-        mean, target, scale.calibrated_sigma(sigma)
-    )
+    torch.testing.assert_close(isotonic.std(sigma), std, rtol=0.1, atol=0)
+    gain = pll(mean, target, isotonic.std(sigma)) - pll(mean, target, scale.std(sigma))
     assert gain.min() > 0.05
 
 
@@ -131,8 +129,8 @@ def test_the_map_is_linear_between_knots_and_proportional_outside():
     )
     sigma = torch.tensor([0.0, 0.005, 0.01, 0.02, 0.03, 0.06])
     expected = torch.tensor([2 * SIGMA_FLOOR, 0.01, 0.02, 0.025, 0.03, 0.06])
-    torch.testing.assert_close(calibration.calibrated_sigma(sigma), expected)
-    torch.testing.assert_close(calibration.apply(sigma), 2 * expected)
+    torch.testing.assert_close(calibration.std(sigma), expected)
+    torch.testing.assert_close(calibration.half_width(sigma), 2 * expected)
 
 
 def test_average_is_the_pooled_quantile():
@@ -189,7 +187,7 @@ def test_conformal_keeps_its_promise_and_no_more():
         held_out = held_out_of(*noisy_images(generator, 9))
         calibration = fit_conformal(held_out, coverage=0.8, confidence=0.9)
         mean, target, sigma = noisy_images(generator, 8)
-        share = interval_coverage(mean, target, calibration.apply(sigma))
+        share = interval_coverage(mean, target, calibration.half_width(sigma))
         kept.append((share >= 0.8).double().mean().item())
     error = math.sqrt((0.09**2 + 0.9 * 0.1 / 8) / 200)
     assert np.mean(kept) == pytest.approx(0.9, abs=3 * error)
@@ -250,7 +248,7 @@ def test_conformal_on_an_isotonic_map_keeps_the_map():
     ratios = np.array(calibration.values) / np.array(base.values)
     np.testing.assert_allclose(ratios, ratios[0], rtol=1e-12)
     mean, target, sigma = noisy_images(generator, 100)
-    share = interval_coverage(mean, target, calibration.apply(sigma)) >= 0.9
+    share = interval_coverage(mean, target, calibration.half_width(sigma)) >= 0.9
     assert share.double().mean() > 0.75
 
 

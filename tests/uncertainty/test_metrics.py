@@ -21,10 +21,10 @@ class Doubled:
 
     coverage = 0.9
 
-    def calibrated_sigma(self, sigma):
+    def std(self, sigma):
         return 2 * sigma.clamp_min(SIGMA_FLOOR)
 
-    def apply(self, sigma):
+    def half_width(self, sigma):
         return 3 * sigma.clamp_min(SIGMA_FLOOR)
 
 

@@ -1,5 +1,6 @@
 """``musigma calibrate``: make the error bars of a model hold."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -40,12 +41,12 @@ def calibrate(
     from musigma.cli.evaluate import protocol_for
     from musigma.datasets.catalog import data_hash, find_dataset
     from musigma.evaluation.calibrate import calibrate as fit
-    from musigma.networks import load, save
-    from musigma.prediction.device import pick_device
+    from musigma.model import load, save
+    from musigma.prediction.device import select_device
 
     loaded = load(model, scale=scale)
     protocol, dataset = protocol_for(loaded, noise_std), find_dataset(data)
-    loaded.network.to(pick_device(device))
+    loaded.network.to(select_device(device))
     with progress_bar(quiet=json) as bar:
         task = bar.add_task(dataset.name, total=len(dataset.items))
         found = fit(
@@ -58,15 +59,9 @@ def calibrate(
             memory=parse_size(memory),
             progress=lambda done, _, name: bar.update(task, completed=done, description=name),
         )
-    facts = {key: value for key, value in loaded.metadata.items() if key not in DESCRIBED}
-    facts["calibration"] = found.to_dict()
-    facts["calibration_data"] = {"name": dataset.name, "hash": data_hash(dataset)}
-    save(output, loaded.network, half=half, **facts)
+    source = {"name": dataset.name, "hash": data_hash(dataset)}
+    save(output, replace(loaded, calibration=found), half=half, calibration_data=source)
     if json:
         print_json(found.to_dict())
     else:
         screen.print(f"{found.promise}; stored in {output}")
-
-
-DESCRIBED = {"format", "architecture", "scale", "settings", "sigma"}
-"""Metadata that `save` writes by itself."""

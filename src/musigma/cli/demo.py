@@ -27,10 +27,9 @@ def demo(
     from musigma.datasets.demo_photo import portrait
     from musigma.evaluation import super_resolution
     from musigma.images.image_io import write_image
-    from musigma.networks import load
+    from musigma.model import load
     from musigma.prediction.predict import predict
     from musigma.restoration.figures import draw_error_beside_sigma, write_picture
-    from musigma.restoration.restore_file import calibration_of
     from musigma.restoration.sigma_files import write_sigma
     from musigma.restoration.viewer.page import write_page
 
@@ -45,19 +44,19 @@ def demo(
             tile=160,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
-    sigma, calibration = prediction.sigma, calibration_of(model)
+    sigma, calibration = prediction.sigma, model.calibration
     assert sigma is not None
     assert calibration is not None
     scores = {
         "bicubic": protocol.fidelity(predict(bicubic.network, low).mean, target)["psnr_y"],
         "musigma": protocol.fidelity(prediction.mean, target)["psnr_y"],
     }
-    half_width = calibration.apply(sigma)
+    half_width = calibration.half_width(sigma)
     error = (prediction.mean - target).abs()
     inside = float((error <= half_width).float().mean())
     write_image(output / "small.png", low)
     write_image(output / "enlarged.png", prediction.mean)
-    write_sigma(output / "error-map.png", calibration.calibrated_sigma(sigma), kind="picture")
+    write_sigma(output / "error-map.png", calibration.std(sigma), kind="picture")
     write_picture(output / "error-and-sigma.png", draw_error_beside_sigma(error, sigma))
     write_page(
         output / "index.html",

@@ -41,7 +41,7 @@ def denoise(
     json: restore.Json = False,
 ) -> None:
     """Take noise out of pictures; each is written back in its own format, depth and profile."""
-    from musigma.networks import entry, load
+    from musigma.model import load
     from musigma.types import ConfigError
 
     options = make_options(
@@ -58,11 +58,11 @@ def denoise(
         ensemble=ensemble,
     )
     loaded = load(model, scale=1)
-    if entry(loaded.name).noise_map and noise_std is None:
+    if loaded.takes_noise_level and noise_std is None:
         raise ConfigError(
             f"{loaded.name} must be told the noise level; give --noise-std, a number or auto"
         )
-    if noise_std is not None and not entry(loaded.name).noise_map:
+    if noise_std is not None and not loaded.takes_noise_level:
         raise ConfigError(f"{loaded.name} is not told the noise level; leave --noise-std out")
     if (sigma or npz) and not loaded.has_sigma:
         raise ConfigError(f"{model} has no sigma branch; leave --sigma out or choose another model")

@@ -9,14 +9,14 @@ from musigma.cli.common import parse_size, print_json, progress_bar, results
 
 if TYPE_CHECKING:
     from musigma.evaluation import Protocol, Record
-    from musigma.networks import Model
+    from musigma.model import Model
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     epilog = "Examples: `musigma evaluate edsr-baseline --data Set5 --scale 2`, "
     epilog += "`musigma evaluate weights.pth --data ./photos --scale 4 --json`, "
-    epilog += "`musigma evaluate a.safetensors b.safetensors --rival ensemble "
+    epilog += "`musigma evaluate a.safetensors b.safetensors --baseline ensemble "
     epilog += "--calibrate-on DIV2K_crops --data Set5`"
     app.command(epilog=epilog)(evaluate)
 
@@ -34,7 +34,7 @@ def evaluate(
     noise_std: Annotated[
         float | None, typer.Option(help="Noise level in 8-bit units, for denoisers.")
     ] = None,
-    rival: Annotated[
+    baseline: Annotated[
         str | None,
         typer.Option(
             help="Measure another way to an error bar: constant, ensemble, mc-dropout, "
@@ -57,19 +57,19 @@ def evaluate(
     """Measure PSNR and SSIM, and with a sigma branch how far its error bars can be trusted."""
     from musigma.datasets.catalog import find_dataset
     from musigma.evaluation import evaluate_model
-    from musigma.evaluation.baseline_models import calibrated, make_rival
-    from musigma.networks import load
-    from musigma.prediction.device import pick_device
+    from musigma.evaluation.baseline_models import calibrated, make_baseline
+    from musigma.model import load
+    from musigma.prediction.device import select_device
     from musigma.types import ConfigError
 
     loaded = [load(model, scale=scale) for model in models]
-    if rival is None and len(loaded) > 1:
-        raise ConfigError(f"got {len(loaded)} models; evaluate one, or give --rival ensemble")
+    if baseline is None and len(loaded) > 1:
+        raise ConfigError(f"got {len(loaded)} models; evaluate one, or give --baseline ensemble")
     measured = loaded[0]
     protocol, dataset = protocol_for(measured, noise_std), find_dataset(data)
     held_out = find_dataset(calibrate_on) if calibrate_on else None
     for one in loaded:
-        one.network.to(pick_device(device))
+        one.network.to(select_device(device))
     with progress_bar(quiet=json) as bar:
         task = bar.add_task(dataset.name)
         options: dict[str, Any] = {
@@ -78,16 +78,18 @@ def evaluate(
                 task, completed=done, total=total, description=name
             ),
         }
-        if rival is not None:
-            measured = make_rival(rival, loaded, protocol=protocol, held_out=held_out, **options)
+        if baseline is not None:
+            measured = make_baseline(
+                baseline, loaded, protocol=protocol, held_out=held_out, **options
+            )
         if held_out is not None:
             share = 0.9 if coverage is None else coverage
             measured = calibrated(measured, held_out, protocol, coverage=share, **options)
         found = evaluate_model(measured, dataset, protocol, coverage=coverage, tile=tile, **options)
     if json:
         facts: dict[str, Any] = {"model": " ".join(models), "data": dataset.name}
-        if rival is not None:
-            facts["rival"] = rival
+        if baseline is not None:
+            facts["baseline"] = baseline
         print_json({**facts, **found.result, "protocol": found.protocol})
     else:
         _show(found)
@@ -112,7 +114,7 @@ def protocol_for(model: "Model", noise_std: float | None) -> "Protocol":
 def _show(record: "Record") -> None:
     from rich.table import Table
 
-    name = " ".join(record.model[key] for key in ("name", "rival") if key in record.model)
+    name = " ".join(record.model[key] for key in ("name", "baseline") if key in record.model)
     table = Table(title=f"{name} on {record.data['name']}")
     table.add_column("measure")
     table.add_column("value", justify="right")

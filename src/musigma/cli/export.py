@@ -22,10 +22,13 @@ def export(
     json: Annotated[bool, typer.Option(help="Print what the file says of itself.")] = False,
 ) -> None:
     """Write a model as ONNX for any image size: mean, sigma, and its calibration as metadata."""
-    from musigma.networks import load
+    from musigma.model import load
     from musigma.prediction.engines import export_onnx, read_metadata
 
-    export_onnx(load(model, scale=scale), output, opset=opset)
+    loaded = load(model, scale=scale)
+    export_onnx(
+        loaded.network, output, metadata=loaded.stored_metadata(), digest=loaded.digest, opset=opset
+    )
     if json:
         print_json(read_metadata(output))
     else:

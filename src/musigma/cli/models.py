@@ -23,8 +23,8 @@ def models(
     json: Annotated[bool, typer.Option(help="Print JSON.")] = False,
 ) -> None:
     """List the networks: parameters, MACs for a 1280x720 result, tiling, shipped weights."""
+    from musigma.model import load_file
     from musigma.networks import card, entries, entry
-    from musigma.networks.weights_file import load_file
     from musigma.types import ConfigError
 
     if load is not None:
@@ -78,7 +78,7 @@ def _table(cards: list[dict[str, Any]]) -> Table:
             f"{facts['params']:,}",
             f"{facts['macs_g']:.1f}",
             f"{facts['sigma_macs_g']:.1f}",
-            "all" if facts["radius"] is None else str(facts["radius"]),
+            "all" if facts["receptive_radius"] is None else str(facts["receptive_radius"]),
             facts["tiling"],
             "shipped" if facts["shipped"] else "",
         )

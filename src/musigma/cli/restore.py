@@ -13,7 +13,7 @@ from musigma.cli.common import parse_size, print_error, print_json, progress_bar
 
 if TYPE_CHECKING:
     from musigma.images.listing import ImageSource
-    from musigma.networks import Model
+    from musigma.model import Model
     from musigma.restoration.batch import Failed
     from musigma.restoration.restore_file import Options, Restored
 
@@ -146,11 +146,11 @@ def _find(
 def _here(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Iterator[Restored | Failed]":
-    from musigma.prediction.device import pick_device
+    from musigma.prediction.device import select_device
     from musigma.restoration.batch import restore_files
     from musigma.restoration.restore_file import engine_for
 
-    model.network.to(pick_device(device))
+    model.network.to(select_device(device))
     report = (lambda _: None) if quiet else screen.print
     engine = engine_for(model, options.engine, ensemble=options.ensemble, report=report)
     with progress_bar(quiet=quiet) as bar:

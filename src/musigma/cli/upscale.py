@@ -34,7 +34,7 @@ def upscale(
     json: restore.Json = False,
 ) -> None:
     """Enlarge pictures; each is written back in its own format, bit depth and profile."""
-    from musigma.networks import load
+    from musigma.model import load
     from musigma.types import ConfigError
 
     options = make_options(

@@ -11,7 +11,7 @@ from musigma.functional.resize import bicubic_down
 class Pair(NamedTuple):
     """A low-resolution image and the target it was made from."""
 
-    low: Tensor
+    degraded: Tensor
     target: Tensor
 
 
@@ -20,16 +20,16 @@ def downscale_pair(image: Tensor, scale: int) -> Pair:
 
     Args:
         image: ``(N, C, H, W)``, uint8 or float in ``[0, 1]``.
-        scale: Zoom factor between ``low`` and ``target``.
+        scale: Zoom factor between ``degraded`` and ``target``.
 
     Returns:
-        ``low`` of shape ``(N, C, H // scale, W // scale)``, on 8-bit levels, and ``target``, the
-        cropped image, otherwise untouched; both of the image's type.
+        ``degraded`` of shape ``(N, C, H // scale, W // scale)``, on 8-bit levels, and ``target``,
+        the cropped image, otherwise untouched; both of the image's type.
 
     Example:
         >>> import torch
-        >>> low, target = downscale_pair(torch.rand(1, 3, 37, 31), 4)
-        >>> low.shape, target.shape
+        >>> degraded, target = downscale_pair(torch.rand(1, 3, 37, 31), 4)
+        >>> degraded.shape, target.shape
         (torch.Size([1, 3, 9, 7]), torch.Size([1, 3, 36, 28]))
     """
     target = crop_to_multiple(image, scale)

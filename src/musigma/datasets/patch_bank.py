@@ -28,12 +28,12 @@ class Patches(NamedTuple):
     """A batch.
 
     Attributes:
-        low: Input, ``(N, C, h, w)``; the target itself where the input is made by adding noise.
+        degraded: Input, ``(N, C, h, w)``; the target itself where noise is added later.
         target: What the network should return, ``(N, C, scale h, scale w)``.
         level: A number in ``[0, 1)`` for each patch, by which a noise level is chosen, ``(N,)``.
     """
 
-    low: Tensor
+    degraded: Tensor
     target: Tensor
     level: Tensor
 
@@ -158,16 +158,16 @@ def finish(cuts: Cuts, shrinking: Tensor) -> Patches:
 def _shrink(pixels: Tensor, shrinking: Tensor) -> Tensor:
     # To the bit what `bicubic_down` makes: double precision, rounded after each pass.
     number, side, _, channels = pixels.shape
-    low = (shrinking @ pixels.double().view(number, side, -1) + 0.5).floor().clamp(0, 255)
-    low = low.view(number, -1, side, channels).transpose(1, 2).reshape(number, side, -1)
-    low = (shrinking @ low + 0.5).floor().clamp(0, 255)
-    return low.view(number, len(shrinking), len(shrinking), channels).transpose(1, 2)
+    degraded = (shrinking @ pixels.double().view(number, side, -1) + 0.5).floor().clamp(0, 255)
+    degraded = degraded.view(number, -1, side, channels).transpose(1, 2).reshape(number, side, -1)
+    degraded = (shrinking @ degraded + 0.5).floor().clamp(0, 255)
+    return degraded.view(number, len(shrinking), len(shrinking), channels).transpose(1, 2)
 
 
 def _margin(shrinking: Tensor) -> int:
     """Return how many pixels of the target lie beyond each end, of which the input is made."""
-    low, side = shrinking.shape
-    scale = side // (low + 2 * _REACH)
+    small, side = shrinking.shape
+    scale = side // (small + 2 * _REACH)
     return _REACH * scale if scale > 1 else 0
 
 
@@ -249,9 +249,9 @@ def build_bank(
 
 def _shrinking(patch: int, scale: int) -> Tensor:
     """Return imresize away from borders as a matrix, ``(patch, (patch + 2 * reach) * scale)``."""
-    low = patch + 2 * _REACH
-    unit = torch.eye(low * scale, dtype=torch.float64)
-    return resize(unit[None, None], size=(low, low * scale))[0, 0, _REACH:-_REACH]
+    small = patch + 2 * _REACH
+    unit = torch.eye(small * scale, dtype=torch.float64)
+    return resize(unit[None, None], size=(small, small * scale))[0, 0, _REACH:-_REACH]
 
 
 def load_images(

@@ -1,4 +1,4 @@
-"""Rivals of the sigma branch in the same harness: made, calibrated and measured like models."""
+"""Baselines of the sigma branch in the same harness: made, calibrated and measured like models."""
 
 import hashlib
 from collections.abc import Sequence
@@ -10,13 +10,14 @@ from musigma.evaluation.calibrate import calibrate
 from musigma.evaluation.evaluate import Progress
 from musigma.evaluation.protocol import Protocol
 from musigma.images.image_io import read_image
-from musigma.networks import Model, entry, mean_only
-from musigma.prediction.predict import DEFAULT_MEMORY, predict, with_noise_map
+from musigma.model import Model
+from musigma.networks import mean_only
+from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, nearest
 from musigma.uncertainty.baselines import (
+    Baseline,
     Ensemble,
     MeanOverViews,
-    Rival,
     SpreadOverViews,
     WithConstantSigma,
     mc_dropout,
@@ -30,7 +31,7 @@ NUM_DRAWS = 8
 """Of Monte-Carlo dropout: as many forward passes as test-time augmentation has."""
 
 
-def make_rival(
+def make_baseline(
     method: str,
     models: Sequence[Model],
     *,
@@ -39,7 +40,7 @@ def make_rival(
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> Model:
-    """Make a rival out of loaded weights; it is to be calibrated anew, whatever they carry.
+    """Make a baseline out of loaded weights; it is to be calibrated anew, whatever they carry.
 
     Args:
         method: ``constant``, ``ensemble``, ``mc-dropout``, ``self-ensemble`` or ``tta``.
@@ -50,24 +51,24 @@ def make_rival(
         progress: Called before each held-out image with number, count and name.
     """
     if method not in METHODS:
-        raise ConfigError(f"there is no rival {method!r}; {nearest(method, METHODS)}")
+        raise ConfigError(f"there is no baseline {method!r}; {nearest(method, METHODS)}")
     if method == "ensemble":
         if len({model.digest for model in models}) < len(models):
             raise ConfigError("an ensemble is made of different weights; one of them came twice")
-        return _rival(method, Ensemble([model.network for model in models]), models)
+        return _baseline(method, Ensemble([model.network for model in models]), models)
     if len(models) > 1:
         raise ConfigError(f"only an ensemble takes several models; {method} got {len(models)}")
     network = models[0].network
     if method == "tta":
-        return _rival(method, SpreadOverViews(network), models)
+        return _baseline(method, SpreadOverViews(network), models)
     if method == "self-ensemble":
-        return _rival(method, MeanOverViews(network), models)
+        return _baseline(method, MeanOverViews(network), models)
     if method == "mc-dropout":
-        return _rival(method, mc_dropout(network, num_samples=NUM_DRAWS), models)
+        return _baseline(method, mc_dropout(network, num_samples=NUM_DRAWS), models)
     if held_out is None:
         raise ConfigError("a constant sigma is fitted to held-out images; give --calibrate-on")
     sigma = mean_error(models[0], held_out, protocol, memory=memory, progress=progress)
-    return _rival(method, WithConstantSigma(network, sigma), models)
+    return _baseline(method, WithConstantSigma(network, sigma), models)
 
 
 def mean_error(
@@ -83,17 +84,18 @@ def mean_error(
     for number, item in enumerate(dataset.items):
         if progress:
             progress(number, len(dataset.items), item.name)
-        low, target = protocol.pair(read_image(item.target)[0], item.name)
-        if entry(model.name).noise_map:
-            low = with_noise_map(low, protocol.noise_std)
-        found.update(predict(mean_only(model.network), low, memory=memory).mean, target)
+        degraded, target = protocol.pair(read_image(item.target)[0], item.name)
+        network = mean_only(model.network)
+        level = protocol.noise_level(network)
+        prediction = predict(network, degraded, noise_std=level, memory=memory)
+        found.update(prediction.mean, target)
     return found.compute()
 
 
 def calibrated(
     model: Model, held_out: Dataset, protocol: Protocol, *, coverage: float, **options: Any
 ) -> Model:
-    """Return a model with a calibration in memory: of one kind, ``average``, for all rivals.
+    """Return a model with a calibration in memory: of one kind, ``average``, for all baselines.
 
     One factor on sigma of largest PLL, and one on the intervals that makes them hold `coverage` of
     the held-out values. Options go to `calibrate`.
@@ -102,12 +104,12 @@ def calibrated(
         model, held_out, protocol, method="average", coverage=coverage, confidence=0.9, **options
     )
     source = {"name": held_out.name, "hash": data_hash(held_out)}
-    facts = {"calibration": fit.to_dict(), "calibration_data": source}
-    return replace(model, metadata={**model.metadata, **facts})
+    metadata = model.metadata | {"calibration_data": source}
+    return replace(model, metadata=metadata, calibration=fit)
 
 
-def _rival(method: Method, network: Rival, models: Sequence[Model]) -> Model:
-    facts: dict[str, Any] = {"rival": method, "num_passes": network.num_passes}
+def _baseline(method: Method, network: Baseline, models: Sequence[Model]) -> Model:
+    facts: dict[str, Any] = {"baseline": method, "num_passes": network.num_passes}
     if len(models) == 1:
         training, digest = models[0].metadata.get("training", {}), models[0].digest
     else:

@@ -6,8 +6,8 @@ from typing import Literal, get_args
 from musigma.datasets.catalog import Dataset
 from musigma.evaluation.protocol import Protocol
 from musigma.images.image_io import read_image
-from musigma.networks import Model, entry
-from musigma.prediction.predict import DEFAULT_MEMORY, predict, with_noise_map
+from musigma.model import Model
+from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, nearest
 from musigma.uncertainty.calibration import (
     Calibration,
@@ -55,10 +55,10 @@ def calibrate(
     for number, item in enumerate(dataset.items):
         if progress:
             progress(number, len(dataset.items), item.name)
-        low, target = protocol.pair(read_image(item.target)[0], item.name)
-        if entry(model.name).noise_map:
-            low = with_noise_map(low, protocol.noise_std)
-        mean, sigma = predict(model.network, low, memory=memory)
+        degraded, target = protocol.pair(read_image(item.target)[0], item.name)
+        mean, sigma = predict(
+            model.network, degraded, noise_std=protocol.noise_level(model.network), memory=memory
+        )
         assert sigma is not None
         held_out.update(mean, target, sigma)
     if method == "conformal":

@@ -10,9 +10,9 @@ from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.record import Record, provenance
 from musigma.images.image_io import read_image
 from musigma.images.listing import image_error
-from musigma.networks import Model, Network, entry, num_params
-from musigma.prediction.predict import DEFAULT_MEMORY, predict, with_noise_map
-from musigma.restoration.restore_file import calibration_of
+from musigma.model import Model
+from musigma.networks import Network, entry, num_params
+from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, DataError, ImageError
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.metrics.all_metrics import UncertaintyMetrics
@@ -20,7 +20,7 @@ from musigma.uncertainty.metrics.all_metrics import UncertaintyMetrics
 Progress = Callable[[int, int, str], None]
 
 
-STATED = ("rival", "num_passes", "members", "calibration", "calibration_data")
+STATED = ("baseline", "num_passes", "members", "calibration", "calibration_data")
 """Metadata of a model that a record repeats, besides how it was trained."""
 
 
@@ -37,7 +37,6 @@ def evaluate(
     dataset: Dataset,
     protocol: Protocol,
     *,
-    noise_map: bool = False,
     calibration: Calibration | None = None,
     coverage: float | None = None,
     tile: int | None = None,
@@ -50,7 +49,6 @@ def evaluate(
         network: In evaluation mode, on its device.
         dataset: What to restore.
         protocol: How inputs are made and results measured.
-        noise_map: Whether the network takes the noise level as a further channel.
         calibration: Turns sigma into intervals; by default sigma is taken as it is.
         coverage: Of the intervals that are measured; by default the calibration's, or 0.9.
         tile: Largest side of a tile.
@@ -64,9 +62,14 @@ def evaluate(
             progress(number, len(dataset.items), item.name)
         image = read_image(item.target)[0]
         try:
-            low, target = protocol.pair(image, item.name)
-            source = with_noise_map(low, protocol.noise_std) if noise_map else low
-            prediction = predict(network, source, tile=tile, memory=memory)
+            degraded, target = protocol.pair(image, item.name)
+            prediction = predict(
+                network,
+                degraded,
+                noise_std=protocol.noise_level(network),
+                tile=tile,
+                memory=memory,
+            )
             images[item.name] = protocol.fidelity(prediction.mean, target)
         except ImageError as error:
             raise image_error(item.target, str(error)) from error
@@ -95,10 +98,10 @@ def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options
         model.network,
         dataset,
         protocol,
-        noise_map=facts.noise_map,
-        calibration=calibration_of(model),
+        calibration=model.calibration,
         **options,  # type: ignore[arg-type]
     )
+    stored = model.stored_metadata()
     device = next((p.device for p in model.network.parameters()), torch.device("cpu"))
     return Record(
         kind="evaluation",
@@ -108,7 +111,7 @@ def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options
             "params": num_params(model.network),
             "digest": model.digest,
             "training": model.metadata.get("training", {}),
-            **{key: model.metadata[key] for key in STATED if key in model.metadata},
+            **{key: stored[key] for key in STATED if key in stored},
         },
         protocol=protocol.as_json(),
         data={

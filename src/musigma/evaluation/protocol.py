@@ -9,6 +9,7 @@ from musigma.datasets.degradation import Pair, downscale_pair
 from musigma.functional.color import match_channels, quantise, rgb_to_y
 from musigma.functional.fidelity import psnr, ssim
 from musigma.functional.noise import add_noise, image_generator
+from musigma.networks import Network
 from musigma.types import ConfigError
 
 
@@ -50,6 +51,10 @@ class Protocol:
             return downscale_pair(image, self.scale)
         generator = image_generator(name, self.noise_seed)
         return Pair(add_noise(image, noise_std=self.noise_std, generator=generator), image)
+
+    def noise_level(self, network: Network) -> float | None:
+        """Return the noise level that a network is told, or `None` where it takes none."""
+        return self.noise_std if network.takes_noise_level else None
 
     def fidelity(self, mean: Tensor, target: Tensor) -> dict[str, float]:
         """Measure a restored image, ``(1, C, H, W)``."""

@@ -56,7 +56,7 @@ class Objective(nn.Module):
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether there must be a teacher, and every call must bring the `low` it looks at."""
+        """Whether there must be a teacher, and every call must bring the `degraded` it looks at."""
         return any(
             picture.startswith("teacher_") for term in self.terms for picture in term.entry.pictures
         )
@@ -66,11 +66,11 @@ class Objective(nn.Module):
         prediction: Prediction | Tensor,
         target: Tensor,
         *,
-        low: Tensor | None = None,
+        degraded: Tensor | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
         """Return the sum of `parts`, a scalar."""
-        parts = self.parts(prediction, target, low=low, generator=generator)
+        parts = self.parts(prediction, target, degraded=degraded, generator=generator)
         return torch.stack(list(parts.values())).sum()
 
     def parts(
@@ -78,7 +78,7 @@ class Objective(nn.Module):
         prediction: Prediction | Tensor,
         target: Tensor,
         *,
-        low: Tensor | None = None,
+        degraded: Tensor | None = None,
         generator: Generator | None = None,
     ) -> dict[str, Tensor]:
         """Return what each term adds to the loss, by name, as scalars that stay on the device.
@@ -86,11 +86,11 @@ class Objective(nn.Module):
         Args:
             prediction: What the network returned; a bare tensor is a mean without sigma.
             target: The true picture.
-            low: The input of the network, for the teacher; other objectives ignore it.
+            degraded: The input of the network, for the teacher; other objectives ignore it.
             generator: Where random terms draw from.
         """
         mean, sigma = _as_prediction(prediction)
-        teacher_mean, teacher_sigma = self._teach(low)
+        teacher_mean, teacher_sigma = self._teach(degraded)
         pictures = {
             "mean": mean,
             "target": target,
@@ -115,13 +115,15 @@ class Objective(nn.Module):
         """The text, for the printed form of a module that holds this one."""
         return str(self)
 
-    def _teach(self, low: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def _teach(self, degraded: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         if self.teacher is None:
             return None, None
-        if low is None:
-            raise ConfigError(f"the teacher of {str(self)!r} needs the input: call it with low=...")
+        if degraded is None:
+            raise ConfigError(
+                f"the teacher of {str(self)!r} needs the input: call it with degraded=..."
+            )
         with torch.no_grad():
-            return _as_prediction(self.teacher(low))
+            return _as_prediction(self.teacher(degraded))
 
 
 def _as_prediction(output: Prediction | Tensor) -> Prediction:

@@ -3,7 +3,7 @@
 Importing a family registers its networks. `musigma models` lists them in the order of registration.
 """
 
-from musigma.networks.base import Identity, Network
+from musigma.networks.base import BuildSpec, Network
 from musigma.networks.denoising import (  # noqa: F401 - importing a family registers it
     brdnet,
     classical,
@@ -44,12 +44,11 @@ from musigma.networks.super_resolution import (  # noqa: F401 - importing a fami
     swinir,
     vdsr,
 )
-from musigma.networks.weights_file import Model, load, save, warm_start
+from musigma.networks.weights_file import warm_start
 
 __all__ = [
+    "BuildSpec",
     "Entry",
-    "Identity",
-    "Model",
     "ModelCard",
     "Network",
     "SigmaBranch",
@@ -58,11 +57,9 @@ __all__ = [
     "create",
     "entries",
     "entry",
-    "load",
     "macs",
     "mean_only",
     "num_params",
-    "save",
     "warm_start",
     "with_sigma",
 ]

@@ -17,7 +17,7 @@ Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Identity:
+class BuildSpec:
     """Everything needed to build a network again: its name, scale and settings."""
 
     name: str
@@ -26,8 +26,9 @@ class Identity:
 
 
 _FACTS = (
-    *("identity", "scale", "in_channels", "out_channels", "feature_channels", "feature_scale"),
-    *("feature_radius", "radius", "size_multiple", "luma_only", "num_values", "num_values_apart"),
+    *("build_spec", "scale", "in_channels", "out_channels", "feature_channels", "feature_scale"),
+    *("feature_receptive_radius", "receptive_radius", "size_multiple", "luma_only"),
+    *("activation_floats_per_pixel", "fixed_activation_floats", "takes_noise_level"),
 )
 
 
@@ -43,16 +44,18 @@ class Network(nn.Module, ABC):
         out_channels: Channels of the mean.
         feature_channels: Channels of the last trunk features.
         feature_scale: Size of the mean over the size of the features.
-        feature_radius: How many input pixels away a feature can see; ``None`` for the whole image.
-        radius: The same for the mean.
+        feature_receptive_radius: How many input pixels away a feature can see; ``None`` for the
+            whole image.
+        receptive_radius: The same for the mean.
         size_multiple: Origins of exact tiles must be multiples of this.
         luma_only: Whether it restores luma alone, and is measured on luma that was never RGB.
-        num_values: How many values it holds for each input pixel at the widest moment, where they
-            are more than its features let one expect; measured.
-        num_values_apart: The same for what does not grow with the image, such as all pairs of
-            pixels that are compared at once.
+        activation_floats_per_pixel: How many values it holds for each input pixel at the widest
+            moment, where they are more than its features let one expect; measured.
+        fixed_activation_floats: The same for what does not grow with the image, such as all pairs
+            of pixels that are compared at once.
+        takes_noise_level: Whether the last input channel is a map of the noise level.
         has_sigma: Whether it predicts its error.
-        identity: How `create` built it; what a weights file stores.
+        build_spec: How `create` built it; what a weights file stores.
     """
 
     scale: int
@@ -60,14 +63,15 @@ class Network(nn.Module, ABC):
     out_channels: int = 3
     feature_channels: int
     feature_scale: int
-    feature_radius: int | None
-    radius: int | None
+    feature_receptive_radius: int | None
+    receptive_radius: int | None
     size_multiple: int = 1
     luma_only: bool = False
-    num_values: int = 0
-    num_values_apart: int = 0
+    activation_floats_per_pixel: int = 0
+    fixed_activation_floats: int = 0
+    takes_noise_level: bool = False
     has_sigma: bool = False
-    identity: Identity
+    build_spec: BuildSpec
 
     def take_facts(self, base: "Network") -> None:
         """Take over what is true of a network that this one is built around; not `has_sigma`."""
@@ -75,16 +79,16 @@ class Network(nn.Module, ABC):
             setattr(self, name, getattr(base, name))
 
     @abstractmethod
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the last trunk features, ``(N, feature_channels, h, w)``."""
 
     @abstractmethod
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Return the mean made from the features and, where the network adds to it, the input."""
 
-    def forward(self, low: Tensor) -> Prediction:
+    def forward(self, degraded: Tensor) -> Prediction:
         """Restore a batch of images."""
-        return Prediction(self.reconstruct(self.features(low), low))
+        return Prediction(self.reconstruct(self.features(degraded), degraded))
 
 
 class MeanShift(nn.Module):

@@ -52,16 +52,16 @@ def thinned(network: AnyNetwork, generator: torch.Generator) -> AnyNetwork:
         >>> from musigma.networks import create
         >>> network = create("edsr-baseline", scale=2, num_blocks=1, width=8, dropout=0.5).eval()
         >>> one = thinned(network, torch.Generator().manual_seed(0))
-        >>> low = torch.rand(1, 3, 7, 5)
-        >>> bool((one(low).mean != network(low).mean).any())
+        >>> degraded = torch.rand(1, 3, 7, 5)
+        >>> bool((one(degraded).mean != network(degraded).mean).any())
         True
     """
     found = copy.deepcopy(network, {id(weight): weight for weight in network.parameters()})
     layers = {n: m for n, m in found.named_modules() if isinstance(m, ChannelDropout)}
     if not layers:
         raise ConfigError(
-            f"{network.identity.name} was trained without dropout; "
-            "'musigma train rival-dropout' trains one with it"
+            f"{network.build_spec.name} was trained without dropout; "
+            "'musigma train baseline-dropout' trains one with it"
         )
     device = next(network.parameters()).device
     for name, layer in layers.items():

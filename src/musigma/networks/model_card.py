@@ -42,7 +42,7 @@ class ModelCard:
     macs_g: float
     sigma_params: int
     sigma_macs_g: float
-    radius: int | None
+    receptive_radius: int | None
     size_multiple: int
     tiling: str
     value_range: float
@@ -66,9 +66,9 @@ def macs(network: Network, *, height: int, width: int) -> int:
 
 def _macs_by_part(network: Network, height: int, width: int) -> dict[str, int]:
     device = next((p.device for p in network.parameters()), torch.device("meta"))
-    low = torch.zeros(1, network.in_channels, height, width, device=device)
+    degraded = torch.zeros(1, network.in_channels, height, width, device=device)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        network(low)
+        network(degraded)
     parts = counter.get_flop_counts()
     branch = sum(parts.get(f"{type(network).__name__}.branch", {}).values()) // 2
     return {"base": counter.get_total_flops() // 2 - branch, "branch": branch}
@@ -96,9 +96,9 @@ def card(name: str, *, scale: int) -> ModelCard:
         macs_g=counted["base"] / 1e9,
         sigma_params=num_params(network.branch),
         sigma_macs_g=counted["branch"] / 1e9,
-        radius=base.radius,
+        receptive_radius=base.receptive_radius,
         size_multiple=base.size_multiple,
-        tiling="approximate" if base.radius is None else "exact",
+        tiling="approximate" if base.receptive_radius is None else "exact",
         value_range=getattr(getattr(base, "shift", None), "value_range", 1.0),
         licence=shipped_metadata(name, scale).get("licence", ""),
         paper=facts.paper,

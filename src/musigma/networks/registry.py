@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from musigma.networks.base import Identity, Network, Settings
+from musigma.networks.base import BuildSpec, Network, Settings
 from musigma.types import ConfigError, nearest
 
 Builder = Callable[..., Network]
@@ -77,7 +77,7 @@ def create(name: str, *, scale: int, **settings: Any) -> Network:
     """Build a network with fresh weights.
 
     Example:
-        >>> create("edsr-baseline", scale=2).radius
+        >>> create("edsr-baseline", scale=2).receptive_radius
         36
     """
     found = entry(name)
@@ -92,7 +92,8 @@ def create(name: str, *, scale: int, **settings: Any) -> Network:
             raise
         hint = nearest(unknown[0], allowed)
         raise ConfigError(f"{name} has no setting {unknown[0]!r}; {hint}") from error
-    network.identity = Identity(name, scale, settings)
+    network.build_spec = BuildSpec(name, scale, settings)
+    network.takes_noise_level = found.noise_map
     return network
 
 

@@ -49,7 +49,7 @@ class WithSigma(Network):
         super().__init__()
         self.take_facts(base)
         self.has_sigma = True
-        self.radius = _branch_radius(base, depth)
+        self.receptive_radius = _branch_radius(base, depth)
         self.width, self.depth = width, depth
         self.base = base
         self.branch = SigmaBranch(
@@ -67,18 +67,18 @@ class WithSigma(Network):
             self.base.eval()
         return self
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the features of the base network."""
-        return self.base.features(low)
+        return self.base.features(degraded)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Return the mean of the base network."""
-        return self.base.reconstruct(features, low)
+        return self.base.reconstruct(features, degraded)
 
-    def forward(self, low: Tensor) -> Prediction:
+    def forward(self, degraded: Tensor) -> Prediction:
         """Restore a batch of images and predict the error of each value."""
-        features = self.features(low)
-        mean = self.reconstruct(features, low)
+        features = self.features(degraded)
+        mean = self.reconstruct(features, degraded)
         sigma = self.branch(features)
         # A trunk that pads its input has features beyond the image; the mean is cropped already.
         return Prediction(mean, sigma[..., : mean.shape[-2], : mean.shape[-1]])
@@ -105,8 +105,8 @@ def mean_only(network: Network) -> Network:
 
 
 def _branch_radius(base: Network, depth: int) -> int | None:
-    if base.radius is None or base.feature_radius is None:
+    if base.receptive_radius is None or base.feature_receptive_radius is None:
         return None
     # A step of one feature is feature_scale / scale input pixels.
     reach = math.ceil((depth + 1) * base.feature_scale / base.scale)
-    return max(base.radius, base.feature_radius + reach)
+    return max(base.receptive_radius, base.feature_receptive_radius + reach)

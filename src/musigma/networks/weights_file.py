@@ -5,7 +5,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from musigma.atomic import write_atomically
 from musigma.networks.base import Network
 from musigma.networks.registry import create, entries, entry
 from musigma.networks.sigma_branch import WithSigma, with_sigma
-from musigma.types import ConfigError, WeightsError, nearest
+from musigma.types import ConfigError, WeightsError
 
 SHIPPED = Path(__file__).parents[1] / "weights"
 WRAPPERS = ("params_ema", "params", "state_dict", "model", "net")
@@ -29,65 +29,18 @@ PREFIXES = ("module.", "_orig_mod.")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
-    """A network with trained weights, in evaluation mode.
+class WeightsFile:
+    """What a weights file holds.
 
     Attributes:
-        network: The network.
-        name: Registered name of its architecture.
+        network: The network with its weights.
         metadata: What the file says of training, data and calibration; empty for foreign files.
-        digest: SHA-256 of the weights file; empty for a network without weights.
+        digest: What `digest_of` gives for the weights.
     """
 
     network: Network
-    name: str
-    metadata: dict[str, Any] = field(default_factory=dict)
-    digest: str = ""
-
-    @property
-    def scale(self) -> int:
-        """Zoom factor."""
-        return self.network.scale
-
-    @property
-    def has_sigma(self) -> bool:
-        """Whether the network predicts its error."""
-        return self.network.has_sigma
-
-
-def load(model: str | Path, *, scale: int | None = None) -> Model:
-    """Load shipped weights by name, or any weights file by its path.
-
-    Args:
-        model: A registered name, a file of ours, or a released file of a known network.
-        scale: Zoom factor; needed for a name or a file that serves several.
-
-    Example:
-        >>> load("bicubic", scale=2).scale
-        2
-    """
-    path = Path(model)
-    if path.is_file():
-        return load_file(path, scale=scale)
-    name = str(model)
-    known = [found.name for found in entries()]
-    if name not in known and (path.suffix or path.name != name):  # no network is called so
-        raise WeightsError(f"there is no weights file {name}")
-    if name not in known:
-        raise ConfigError(
-            f"{name!r} is neither a weights file nor the name of a network; {nearest(name, known)}"
-        )
-    scale = _the_scale(name, scale, entry(name).scales)
-    shipped = SHIPPED / f"{name}-x{scale}.safetensors"
-    if shipped.is_file():
-        return load_file(shipped, scale=scale)
-    network = create(name, scale=scale)
-    if any(True for _ in network.parameters()):
-        raise WeightsError(
-            f"no trained weights ship for {name} x{scale}; pass a weights file, "
-            "or train one with 'musigma train'"
-        )
-    return Model(network=network.eval(), name=name)
+    metadata: dict[str, Any]
+    digest: str
 
 
 def shipped_metadata(name: str, scale: int) -> dict[str, Any]:
@@ -100,10 +53,11 @@ def shipped_metadata(name: str, scale: int) -> dict[str, Any]:
     return {"licence": LICENCE} | found
 
 
-def load_file(path: Path, *, scale: int | None = None) -> Model:
-    """Load a weights file: ours, or a foreign one recognised by its keys."""
+def read_weights_file(path: Path, *, scale: int | None = None) -> WeightsFile:
+    """Read a weights file: one of ours, or a foreign one recognised by its keys."""
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        with path.open("rb"):
+            pass
     except OSError as error:
         raise WeightsError(f"{path} could not be read ({error.strerror})") from error
     if path.suffix == ".safetensors":
@@ -120,8 +74,27 @@ def load_file(path: Path, *, scale: int | None = None) -> Model:
     else:
         network, state = _build_foreign(path, state, scale)
     _load_strictly(network, state, path)
-    name = network.identity.name
-    return Model(network=network.eval(), name=name, metadata=metadata, digest=digest)
+    return WeightsFile(network=network, metadata=metadata, digest=digest_of(network))
+
+
+def digest_of(network: Network) -> str:
+    """Return the SHA-256 of a network's weights: names, shapes and values of all tensors.
+
+    Values are rounded to half precision first. So weights keep their digest when they are stored in
+    half precision, calibrated, or written into another kind of file.
+
+    Example:
+        >>> network = create("edsr-baseline", scale=2, num_blocks=1, width=4)
+        >>> digest_of(network) == digest_of(network.half())
+        True
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(network.state_dict().items()):
+        value = tensor.detach().cpu().contiguous()
+        value = value.half() if value.is_floating_point() else value
+        digest.update(f"{name} {tuple(value.shape)}\n".encode())
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()
 
 
 def build(metadata: Mapping[str, Any]) -> Network:
@@ -136,7 +109,7 @@ def build(metadata: Mapping[str, Any]) -> Network:
 
 def describe(network: Network) -> dict[str, Any]:
     """Return the metadata from which `build` makes the same network."""
-    identity = network.identity
+    identity = network.build_spec
     sigma = None
     if isinstance(network, WithSigma):
         sigma = {"width": network.width, "depth": network.depth}
@@ -149,15 +122,10 @@ def describe(network: Network) -> dict[str, Any]:
     }
 
 
-def save(path: Path, network: Network, *, half: bool = False, **facts: Any) -> None:
-    """Write a weights file of ours, atomically.
-
-    Args:
-        path: Where; the suffix must be ``.safetensors``.
-        network: What to save.
-        half: Store half-precision values, half the size; loading makes them float32 again.
-        facts: Further metadata, such as ``training=``, ``data=``, ``calibration=``, ``licence=``.
-    """
+def write_weights_file(
+    path: Path, network: Network, *, half: bool = False, **metadata: Any
+) -> None:
+    """Write a weights file of ours, atomically; arguments as for `musigma.save`."""
     if path.suffix != ".safetensors":
         raise WeightsError(f"{path.name} was not written: the name must end in .safetensors")
     state = {
@@ -166,8 +134,8 @@ def save(path: Path, network: Network, *, half: bool = False, **facts: Any) -> N
     }
     if not all(bool(torch.isfinite(value).all()) for value in state.values()):
         raise WeightsError(f"{path.name} was not written: the weights hold non-finite values")
-    metadata = {"musigma": json.dumps({**describe(network), **facts})}
-    write_atomically(path, to_safetensors(state, metadata))
+    stored = {"musigma": json.dumps({**metadata, **describe(network)})}
+    write_atomically(path, to_safetensors(state, stored))
 
 
 def warm_start(network: Network, source: Network) -> list[str]:
@@ -261,7 +229,7 @@ def _build_foreign(
         name, own_scale, settings = recognised
         found = entry(name)
         scales = found.scales if own_scale is None else (own_scale,)
-        network = create(name, scale=_the_scale(path.name, scale, scales), **settings)
+        network = create(name, scale=choose_scale(path.name, scale, scales), **settings)
         return network, found.adapt(cleaned) if found.adapt else cleaned
     sample = ", ".join(list(cleaned)[:3]) or "nothing"
     raise WeightsError(
@@ -270,11 +238,12 @@ def _build_foreign(
     )
 
 
-def _the_scale(name: str, asked: int | None, scales: tuple[int, ...]) -> int:
+def choose_scale(name: str, asked: int | None, scales: tuple[int, ...]) -> int:
+    """Return the scale that was asked for, or the only one there is."""
     if asked is None and len(scales) == 1:
         return scales[0]
     if asked is None:
-        raise ConfigError(f"{name} exists for scale {scales}; say which with --scale")
+        raise ConfigError(f"{name} exists for scale {scales}; choose one of them with scale")
     if asked not in scales:
         raise ConfigError(f"{name} exists for scale {scales}, not {asked}")
     return asked

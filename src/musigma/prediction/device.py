@@ -13,7 +13,7 @@ threads each on 16 processors took minutes to measure 100 crops.
 """
 
 
-def pick_device(name: str) -> torch.device:
+def select_device(name: str) -> torch.device:
     """Return the device of a name; ``auto`` is this process's GPU, or else the CPU."""
     if name == "auto":
         number = os.environ.get("LOCAL_RANK", "0")

@@ -44,6 +44,7 @@ def predict(
     network: Network,
     image: Tensor,
     *,
+    noise_std: float | None = None,
     engine: Engine | None = None,
     tile: int | None = None,
     memory: int = DEFAULT_MEMORY,
@@ -55,8 +56,8 @@ def predict(
 
     Args:
         network: In evaluation mode, on the device where it should run.
-        image: ``(1, C, H, W)`` float32 in ``[0, 1]``, a noise map included where the network
-            takes one.
+        image: ``(1, C, H, W)`` float32 in ``[0, 1]``.
+        noise_std: Noise level in 8-bit levels, for a network that takes one, and only for it.
         engine: What runs the network; by default PyTorch in float32, where tiles of a network with
             a radius give what the whole image gives, to the bit on a CPU.
         tile: Largest side of a tile; by default what `memory` allows, and less where a tile turns
@@ -65,7 +66,13 @@ def predict(
         progress: Called after each tile with the number done and the number in all.
     """
     strips = predict_strips(
-        network, image, engine=engine, tile=tile, memory=memory, progress=progress
+        network,
+        image,
+        noise_std=noise_std,
+        engine=engine,
+        tile=tile,
+        memory=memory,
+        progress=progress,
     )
     return gather(strips, result_shape(network, image))
 
@@ -74,6 +81,7 @@ def predict_strips(
     network: Network,
     image: Image,
     *,
+    noise_std: float | None = None,
     engine: Engine | None = None,
     tile: int | None = None,
     memory: int = DEFAULT_MEMORY,
@@ -85,10 +93,11 @@ def predict_strips(
     it is its turn, and `memory` holds the rows that are being made, too.
     """
     grey = _is_grey(network, image)
+    image = _with_noise_level(network, image, noise_std)
     height, width = image.shape[-2:]
     side = tile_for_memory(network, memory=memory, width=width) if tile is None else tile
     # Where no tile is exact, there is no arithmetic to keep.
-    exact = SMALL + 1 if network.radius is not None else 1
+    exact = SMALL + 1 if network.receptive_radius is not None else 1
     tiles = plan_tiles(
         height,
         width,
@@ -117,6 +126,28 @@ def result_shape(network: Network, image: Image) -> tuple[int, int, int, int]:
     return 1, channels, image.shape[-2] * network.scale, image.shape[-1] * network.scale
 
 
+class _NoiseMapped:
+    """An image with its noise level as a further channel, added tile by tile."""
+
+    def __init__(self, image: Image, noise_std: float) -> None:
+        self.image, self.noise_std = image, noise_std
+        batch, channels, *size = image.shape
+        self.shape = (batch, channels + 1, *size)
+
+    def __getitem__(self, part: Any) -> Tensor:
+        return with_noise_map(self.image[part], self.noise_std)
+
+
+def _with_noise_level(network: Network, image: Image, noise_std: float | None) -> Image:
+    if network.takes_noise_level:
+        if noise_std is None:
+            raise ConfigError("the network takes the noise level; give noise_std in 8-bit levels")
+        return _NoiseMapped(image, noise_std)
+    if noise_std is not None:
+        raise ConfigError("the network takes no noise level; leave noise_std out")
+    return image
+
+
 def with_noise_map(image: Tensor, noise_std: float) -> Tensor:
     """Append a channel that holds the noise level, on the scale of the image."""
     level = torch.full_like(image[:, :1], noise_std / 255)
@@ -128,20 +159,16 @@ def _is_grey(network: Network, image: Image) -> bool:
     shape = tuple(image.shape)
     if len(shape) != 4 or shape[0] != 1 or 0 in shape:
         raise ImageError(f"expected one image (1, C, H, W), got shape {shape}")
-    num_maps = network.in_channels - network.out_channels
-    num_colours = shape[1] - num_maps
-    if num_colours == 1 and network.out_channels == 3:
+    num_colours = network.in_channels - network.takes_noise_level
+    if shape[1] == 1 and network.out_channels == 3:
         return True
-    if num_colours == 3 and network.out_channels == 1:
+    if shape[1] == 3 and network.out_channels == 1:
         raise ImageError(
             "the image has colours and the network is for grey ones; use a network for colour, "
             "such as drunet, or turn the image into grey"
         )
-    if shape[1] != network.in_channels:
-        maps = ", a noise map (with_noise_map) among them," if num_maps else ""
-        raise ImageError(
-            f"the network takes {network.in_channels} channels{maps} and the image has {shape[1]}"
-        )
+    if shape[1] != num_colours:
+        raise ImageError(f"the network takes {num_colours} channels and the image has {shape[1]}")
     return False
 
 

@@ -84,7 +84,7 @@ def tile_for_memory(network: Network, *, memory: int, width: int = 0) -> int:
     # What a tile reads beyond its own pixels, at most: networks with cells begin and end with one.
     border = 2 * (border_of(network) + network.size_multiple - 1)
     per_pixel, per_row = bytes_per_pixel(network), bytes_per_row(network, width)
-    apart = 4 * network.num_values_apart
+    apart = 4 * network.fixed_activation_floats
     # The larger root of per_pixel (side + border)^2 + per_row side + apart = memory, for
     # side + border.
     half = per_row / (2 * per_pixel)
@@ -107,7 +107,7 @@ def bytes_per_pixel(network: Network) -> int:
     """
     enlarged = network.feature_channels * max(network.feature_scale, network.scale) ** 2
     usual = 4 * max(enlarged, 4 * network.feature_channels)
-    return 4 * max(usual, network.num_values)
+    return 4 * max(usual, network.activation_floats_per_pixel)
 
 
 def bytes_per_row(network: Network, width: int) -> int:
@@ -121,12 +121,12 @@ def bytes_per_row(network: Network, width: int) -> int:
 
 def overlap_of(network: Network) -> int:
     """Return how far tiles are blended into each other: not at all where they are exact."""
-    return GLOBAL_OVERLAP if network.radius is None else 0
+    return GLOBAL_OVERLAP if network.receptive_radius is None else 0
 
 
 def border_of(network: Network) -> int:
     """Return how far a tile must read beyond its own pixels."""
-    return GLOBAL_BORDER if network.radius is None else network.radius
+    return GLOBAL_BORDER if network.receptive_radius is None else network.receptive_radius
 
 
 def _spans(length: int, tile: int, border: int, multiple: int, shortest: int) -> Iterator[Span]:

@@ -11,7 +11,7 @@ from typing import Self
 
 from musigma.images.decoding import image_size
 from musigma.images.listing import ImageSource
-from musigma.networks import Model
+from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.restoration.pipe import Pipe
 from musigma.restoration.restore_file import Job, Options, Restored, engine_for, read, strips, write

@@ -132,7 +132,7 @@ def draw_sparsification(curves: Mapping[str, SparsificationCurve]) -> "Figure":
     """Draw the error left when the values of largest sigma go first, one line for each named curve.
 
     The dashed line of its colour removes the largest errors first, as no sigma can better; the area
-    between the two is AUSE. The curves come from `musigma.uncertainty.metrics.sparsification.Sparsification`.
+    between the two is AUSE. The curves come from `musigma.uncertainty.metrics`.
     """
     figure, axes = _plot(height=3.8)
     axes.axhline(100, color=QUIET, linewidth=1, linestyle=":", label="in random order")

@@ -113,8 +113,8 @@ class Results:
             return
         # An error is at most 1, so that the files need no larger unit.
         if self.calibration is not None:
-            self.sigmas[INTERVAL].write(self.calibration.apply(sigma))
-            sigma = self.calibration.calibrated_sigma(sigma)
+            self.sigmas[INTERVAL].write(self.calibration.half_width(sigma))
+            sigma = self.calibration.std(sigma)
         self.sigmas[SIGMA].write(sigma)
         self.views["map"].add(sigma.mean(1, keepdim=True))
         if "sigma" in self.arrays:
@@ -126,7 +126,7 @@ class Results:
         interval = coverage = None
         if self.calibration is not None and sigma is not None:
             facts["Intervals"] = self.calibration.promise
-            interval, coverage = self.calibration.apply(sigma), self.calibration.coverage
+            interval, coverage = self.calibration.half_width(sigma), self.calibration.coverage
         write_page(
             beside(self.output, PAGE),
             before=_view(before),

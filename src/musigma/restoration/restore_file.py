@@ -6,16 +6,15 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
 from musigma.functional.noise import estimate_noise_std
 from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, image_error
-from musigma.networks import Model, entry
+from musigma.model import Model
 from musigma.prediction.engines import Engine, make_engine
-from musigma.prediction.predict import DEFAULT_MEMORY, Image, predict_strips, with_noise_map
+from musigma.prediction.predict import DEFAULT_MEMORY, Image, predict_strips
 from musigma.prediction.self_ensemble import SelfEnsemble
 from musigma.restoration.output_files import INTERVAL, NPZ, PAGE, PICTURE, SIGMA, Results, beside
 from musigma.types import ConfigError, ImageError, Prediction
@@ -150,7 +149,7 @@ def tiles_are_exact(model: Model, options: Options) -> bool:
     """Say whether tiles give what the whole picture would give, but for rounding."""
     # A flipped tile may be divided into other cells than the flipped picture.
     turned = options.ensemble and model.network.size_multiple > 1
-    return model.network.radius is not None and not turned
+    return model.network.receptive_radius is not None and not turned
 
 
 def read(model: Model, source: ImageSource, options: Options) -> Job:
@@ -162,7 +161,9 @@ def read(model: Model, source: ImageSource, options: Options) -> Job:
     output = options.folder / source.name
     if _real(output) == _real(source.path):
         raise image_error(output, "would replace its own source; choose another output folder")
-    calibration = check_coverage(model, options.coverage)
+    calibration = model.calibration
+    if options.coverage is not None:
+        calibration = model.require_calibration(options.coverage)
     picture = open_image(source.path)
     if options.estimate_noise:
         try:
@@ -260,13 +261,12 @@ def restore(
     progress: TileProgress | None = None,
 ) -> Iterator[Prediction]:
     """Yield a restored image in strips, telling the network the noise level if it takes one."""
-    if entry(model.name).noise_map:
-        if options.noise_std is None:
-            raise ConfigError(f"{model.name} must be told the noise level; give --noise-std")
-        image = _NoiseMapped(image, options.noise_std)
+    if model.takes_noise_level and options.noise_std is None:
+        raise ConfigError(f"{model.name} must be told the noise level; give --noise-std")
     return predict_strips(
         model.network,
         image,
+        noise_std=options.noise_std if model.takes_noise_level else None,
         engine=engine,
         tile=options.tile,
         memory=options.memory,
@@ -274,41 +274,11 @@ def restore(
     )
 
 
-def calibration_of(model: Model) -> Calibration | None:
-    """Return the calibration that a weights file carries, if any."""
-    stored = model.metadata.get("calibration")
-    return Calibration.from_dict(stored) if stored else None
-
-
-def check_coverage(model: Model, coverage: float | None) -> Calibration | None:
-    """Return a model's calibration, and refuse one that is not for the coverage asked for."""
-    calibration = calibration_of(model)
-    if coverage is not None and (calibration is None or calibration.coverage != coverage):
-        state = f"calibrated for {calibration.coverage}" if calibration else "not calibrated"
-        raise ConfigError(
-            f"{model.name} is {state}; 'musigma calibrate ... --coverage {coverage}' fits "
-            "intervals to held-out images"
-        )
-    return calibration
-
-
 def result_paths(output: Path, options: Options) -> list[Path]:
     """Return the names of all that may be written for a picture."""
     endings = (SIGMA, PICTURE, INTERVAL, NPZ) if options.sigma or options.npz else ()
     pages = (PAGE,) if options.page else ()
     return [output, *(beside(output, ending) for ending in (*endings, *pages))]
-
-
-class _NoiseMapped:
-    """An image with its noise level as a further channel, made where it is looked at."""
-
-    def __init__(self, image: Image, noise_std: float) -> None:
-        self.image, self.noise_std = image, noise_std
-        batch, channels, *size = image.shape
-        self.shape = (batch, channels + 1, *size)
-
-    def __getitem__(self, part: Any) -> Tensor:
-        return with_noise_map(self.image[part], self.noise_std)
 
 
 def _middle(image: Raster) -> Tensor:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from musigma._version import __version__
-from musigma.networks import Model
+from musigma.model import Model
 from musigma.restoration.restore_file import Options, Restored, result_paths, tiles_are_exact
 
 NAME = ".musigma.jsonl"

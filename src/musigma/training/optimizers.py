@@ -1,4 +1,4 @@
-"""The optimisers of a captured step: fused Adam, and Muon for the convolutions."""
+"""The optimizers of a captured step: fused Adam, and Muon for the convolutions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,11 +13,11 @@ UPDATE_RMS = 0.2
 """Size of a Muon update at a learning rate of 1: about that of Adam, so that rates carry over."""
 
 
-class Optimiser:
+class Optimizer:
     """Changes weights by the gradients in their ``grad``; its state never moves in memory.
 
     Args:
-        recipe: Which optimiser, with which decays.
+        recipe: Which optimizer, with which decays.
         weights: What to change.
         learning_rate: A tensor that is read at every step.
     """
@@ -26,7 +26,7 @@ class Optimiser:
         self.learning_rate = learning_rate
         self.groups: list[list[Tensor]] = []
         rest = list(weights)
-        if recipe.optimiser == "muon":
+        if recipe.optimizer == "muon":
             self.groups = _by_shape([weight for weight in weights if _is_wide(weight)])
             rest = [weight for weight in weights if not _is_wide(weight)]
         self.momenta = [[torch.zeros_like(weight) for weight in group] for group in self.groups]

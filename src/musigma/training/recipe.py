@@ -51,7 +51,7 @@ class Recipe:
         steps: Budget in updates; or else ``seconds``.
         seconds: Budget in seconds from the first step on.
         learning_rate: At its highest.
-        optimiser: ``adam``, or ``muon`` for the convolutions and Adam for the rest.
+        optimizer: ``adam``, or ``muon`` for the convolutions and Adam for the rest.
         schedule: How it goes down.
         halve_every: With ``halving``, after how many steps.
         warmup: Share of the budget over which it rises from nought.
@@ -74,7 +74,7 @@ class Recipe:
     patch: int
     learning_rate: float
     objective: str
-    optimiser: Literal["adam", "muon"] = "adam"
+    optimizer: Literal["adam", "muon"] = "adam"
     settings: Mapping[str, Any] = field(default_factory=dict)
     sigma: bool = False
     sigma_width: int = 160

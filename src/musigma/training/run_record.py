@@ -7,7 +7,8 @@ from typing import Any
 from musigma.datasets.catalog import data_hash, find_dataset
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.record import Record
-from musigma.networks import load, mean_only, num_params
+from musigma.model import load
+from musigma.networks import mean_only, num_params
 from musigma.training.recipe import make_recipe
 from musigma.training.setup import training_data
 

@@ -14,7 +14,8 @@ from musigma.datasets.catalog import Dataset, Item, find_dataset
 from musigma.datasets.patch_bank import Bank, build_bank, load_images
 from musigma.functional.resize import resize
 from musigma.losses import Objective
-from musigma.networks import Network, WithSigma, create, entry, load, warm_start, with_sigma
+from musigma.model import load
+from musigma.networks import Network, WithSigma, create, warm_start, with_sigma
 from musigma.training.checkpoint import checkpoints, load_newest
 from musigma.training.recipe import Recipe, default_values
 from musigma.training.run_log import Journal
@@ -104,7 +105,7 @@ def build_network(recipe: Recipe) -> Network:
             network = with_sigma(network, width=recipe.sigma_width)
     if not any(weight.requires_grad for weight in network.parameters()):
         raise ConfigError(f"{recipe.network} has no weights to train; choose another network")
-    channels = network.in_channels - entry(recipe.network).noise_map
+    channels = network.in_channels - network.takes_noise_level
     if recipe.channels != channels:
         raise ConfigError(
             f"{recipe.network} takes images of {channels} channels; set channels = {channels}"

@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_map
 
 from musigma.datasets.patch_bank import Bank
 from musigma.losses import Objective
-from musigma.networks import Network, entry
+from musigma.networks import Network
 from musigma.training.deferred_gradients import DeferringConv, defer, gradients_of
-from musigma.training.optimizers import Optimiser
+from musigma.training.optimizers import Optimizer
 from musigma.training.patch_feed import HostFeed
 from musigma.training.recipe import Recipe
 from musigma.types import Prediction
@@ -27,7 +27,7 @@ WARM_UP_STEPS = 3
 class Step:
     """A network in training, and the operation that improves it once.
 
-    There are three copies of the weights. `network` holds them in float32 and is what the optimiser
+    There are three copies of the weights. `network` holds them in float32 and is what the optimizer
     changes; the worker holds them in the precision of the arithmetic, rounded anew after each
     update, so that no layer casts its own; `averages` holds their running mean.
 
@@ -63,7 +63,7 @@ class Step:
         self._feed = (
             None if bank.device.type == device.type else HostFeed(bank, device, **self._choice)
         )
-        self.noise_map = entry(recipe.network).noise_map
+        self.noise_map = network.takes_noise_level
         self.network = network.to(device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = objective.to(device)
@@ -76,7 +76,7 @@ class Step:
         self.loss_sum = torch.zeros((), device=device)
         self.learning_rate = torch.zeros((), device=device)
         self._noise = _global_generator(device)
-        self.optimiser = Optimiser(recipe, self.weights, self.learning_rate)
+        self.optimizer = Optimizer(recipe, self.weights, self.learning_rate)
         self._loss: Callable[[], Tensor] = self._loss_of_patches
         self._deferred: list[list[DeferringConv]] = []
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -155,7 +155,7 @@ class Step:
             "number": self.number,
             "weights": self.network.state_dict(),
             "averages": self.averages,
-            "optimiser": self.optimiser.state(),
+            "optimizer": self.optimizer.state(),
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
@@ -165,7 +165,7 @@ class Step:
             self.number.copy_(state["number"])
             self.network.load_state_dict(state["weights"])
             torch._foreach_copy_(self.averages, [a.to(self.device) for a in state["averages"]])
-            self.optimiser.load_state(state["optimiser"])
+            self.optimizer.load_state(state["optimizer"])
             self._refresh_worker()
         self.loss_sum.zero_()
 
@@ -184,7 +184,7 @@ class Step:
             _hand_over(gradients, self.weights)
             if self.recipe.clip:
                 nn.utils.clip_grad_norm_(self.weights, self.recipe.clip, foreach=True)
-            self.optimiser.step()
+            self.optimizer.step()
             self._refresh_worker()
             if self.recipe.ema:
                 torch._foreach_lerp_(self.averages, self.weights, 1 - self.recipe.ema)
@@ -193,21 +193,21 @@ class Step:
 
     def _loss_of_patches(self) -> Tensor:
         if self._feed is not None:
-            low, target, level = self._feed.patches()
+            degraded, target, level = self._feed.patches()
         else:
-            low, target, level = self.bank.sample(self.number, **self._choice)
+            degraded, target, level = self.bank.sample(self.number, **self._choice)
         if self.recipe.noise_std is not None:
             least, most = self.recipe.noise_std
             level = (least + (most - least) * level).view(-1, 1, 1, 1) / 255
             noisy = target + level * torch.randn_like(target)
-            low = noisy
+            degraded = noisy
             if self.noise_map:
-                low = torch.cat([noisy, level.expand_as(noisy[:, :1])], dim=1)
+                degraded = torch.cat([noisy, level.expand_as(noisy[:, :1])], dim=1)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            prediction = self.worker(low)
+            prediction = self.worker(degraded)
         mean, sigma = prediction
         prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
-        return self.objective(prediction, target, low=low)
+        return self.objective(prediction, target, degraded=degraded)
 
     def _defer(self) -> None:
         # The kernel is for half precision, in which the worker alone computes.

@@ -14,8 +14,8 @@ from musigma.datasets.catalog import find_dataset
 from musigma.evaluation.evaluate import evaluate
 from musigma.evaluation.protocol import Protocol, denoising, super_resolution
 from musigma.evaluation.record import provenance
-from musigma.networks import entry, save
-from musigma.prediction.device import pick_device
+from musigma.model import save
+from musigma.prediction.device import select_device
 from musigma.training.checkpoint import load_newest, save_checkpoint
 from musigma.training.recipe import Recipe
 from musigma.training.run_log import Journal, read_log
@@ -55,7 +55,7 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, device: str = "
         resume: Whether to go on from the newest checkpoint in the folder, if there is one.
         device: Where; ``auto`` takes a GPU when there is one.
     """
-    where = pick_device(device)
+    where = select_device(device)
     with processes(where) as (rank, world):
         content = find_run(recipe, folder, world=world, resume=resume)
         with Journal(folder, recipe, writes=rank == 0) as journal:
@@ -133,8 +133,7 @@ def validate(step: Step) -> dict[str, float]:
     dataset = find_dataset(recipe.validation)
     with step.averaged() as network:
         network.eval()
-        noise_map = entry(recipe.network).noise_map
-        found = evaluate(network, dataset, protocol_of(recipe), noise_map=noise_map)
+        found = evaluate(network, dataset, protocol_of(recipe))
         network.train()
     return found.summary
 

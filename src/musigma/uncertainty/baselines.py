@@ -24,7 +24,7 @@ from musigma.prediction.self_ensemble import mean_over_views
 from musigma.types import ConfigError, Prediction
 
 
-class Rival(Network):
+class Baseline(Network):
     """A network around another one, with the same facts.
 
     Attributes:
@@ -39,21 +39,21 @@ class Rival(Network):
         self.has_sigma = True
         self.base = base
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the features of the network inside."""
-        return self.base.features(low)
+        return self.base.features(degraded)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Return the mean of the network inside."""
-        return self.base.reconstruct(features, low)
+        return self.base.reconstruct(features, degraded)
 
 
-class WithConstantSigma(Rival):
+class WithConstantSigma(Baseline):
     """The paper's baseline: the same sigma for every value of every image.
 
     Args:
         base: Its mean is kept, to the bit; a sigma branch is left out.
-        sigma: Such as the mean absolute error on a set, `musigma.uncertainty.metrics.ConstantSigma`.
+        sigma: Such as the mean absolute error on a set, `ConstantSigma`.
     """
 
     def __init__(self, base: Network, sigma: float) -> None:
@@ -62,17 +62,17 @@ class WithConstantSigma(Rival):
         super().__init__(mean_only(base))
         self.sigma = sigma
 
-    def forward(self, low: Tensor) -> Prediction:
+    def forward(self, degraded: Tensor) -> Prediction:
         """Restore a batch of images."""
-        mean = self.base(low).mean
+        mean = self.base(degraded).mean
         return Prediction(mean, torch.full_like(mean, self.sigma, dtype=torch.float32))
 
 
-class SpreadOverViews(Rival):
+class SpreadOverViews(Baseline):
     """Test-time augmentation: mean and std over the eight flips and quarter turns of the image.
 
-    A sigma branch is left out: the spread is all that this rival knows. Tiles give what the whole
-    image gives, but for networks with a `size_multiple`.
+    A sigma branch is left out: the spread is all that this baseline knows. Tiles give what the
+    whole image gives, but for networks with a `size_multiple`.
     """
 
     num_passes = NUM_DIHEDRAL
@@ -80,15 +80,15 @@ class SpreadOverViews(Rival):
     def __init__(self, base: Network) -> None:
         super().__init__(mean_only(base))
 
-    def forward(self, low: Tensor) -> Prediction:
+    def forward(self, degraded: Tensor) -> Prediction:
         """Restore a batch of images eight times."""
         return mixture(
-            Prediction(dihedral_inverse(self.base(dihedral(low, k).contiguous()).mean, k))
+            Prediction(dihedral_inverse(self.base(dihedral(degraded, k).contiguous()).mean, k))
             for k in range(NUM_DIHEDRAL)
         )
 
 
-class MeanOverViews(Rival):
+class MeanOverViews(Baseline):
     """The self-ensemble: the network's own mean and sigma, each averaged over the eight views.
 
     Not another way to an error bar but what the same eight passes give one that has it already. As
@@ -102,12 +102,12 @@ class MeanOverViews(Rival):
             raise ConfigError("the network has no sigma to average; tta takes its spread instead")
         super().__init__(base)
 
-    def forward(self, low: Tensor) -> Prediction:
+    def forward(self, degraded: Tensor) -> Prediction:
         """Restore a batch of images eight times."""
-        return mean_over_views(self.base, low)
+        return mean_over_views(self.base, degraded)
 
 
-class Ensemble(Rival):
+class Ensemble(Baseline):
     """Several networks for one task; see `mixture` for what becomes of their predictions.
 
     Example:
@@ -130,13 +130,15 @@ class Ensemble(Rival):
                 )
         self.members = nn.ModuleList(members)
         self.num_passes = len(members)
-        self.radius = _largest(member.radius for member in members)
-        self.feature_radius = _largest(member.feature_radius for member in members)
+        self.receptive_radius = _largest(member.receptive_radius for member in members)
+        self.feature_receptive_radius = _largest(
+            member.feature_receptive_radius for member in members
+        )
         self.size_multiple = math.lcm(*(member.size_multiple for member in members))
 
-    def forward(self, low: Tensor) -> Prediction:
+    def forward(self, degraded: Tensor) -> Prediction:
         """Restore a batch of images by every member."""
-        return mixture(member(low) for member in self.members)
+        return mixture(member(degraded) for member in self.members)
 
 
 def mc_dropout(network: Network, *, num_samples: int, seed: int = 0) -> Ensemble:

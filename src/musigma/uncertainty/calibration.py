@@ -65,7 +65,7 @@ class Calibration:
     Example:
         >>> calibration = Calibration(kind="average", knots=(1.0,), values=(1.5,), factor=2.0,
         ...                           coverage=0.9, confidence=None, num_images=100)
-        >>> calibration.apply(torch.tensor([0.01, 0.02]))
+        >>> calibration.half_width(torch.tensor([0.01, 0.02]))
         tensor([0.0300, 0.0600])
     """
 
@@ -94,7 +94,7 @@ class Calibration:
         if self.kind in ("conformal", "risk_control"):
             check_share("confidence", self.confidence or 0)
 
-    def calibrated_sigma(self, sigma: Tensor) -> Tensor:
+    def std(self, sigma: Tensor) -> Tensor:
         """Return the std that belongs to each raw sigma, of the same shape."""
         knots, values = np.array(self.knots), np.array(self.values)
         rise = np.diff(values) / np.diff(knots)
@@ -104,9 +104,9 @@ class Calibration:
         piece = torch.bucketize(sigma, sigma.new_tensor(knots))
         return sigma.new_tensor(slopes)[piece] * sigma + sigma.new_tensor(offsets)[piece]
 
-    def apply(self, sigma: Tensor) -> Tensor:
+    def half_width(self, sigma: Tensor) -> Tensor:
         """Return the half-width of the interval round the mean, of the same shape."""
-        return self.factor * self.calibrated_sigma(sigma)
+        return self.factor * self.std(sigma)
 
     @property
     def promise(self) -> str:
@@ -176,7 +176,7 @@ class HeldOut:
             for block_mean, block_target, raw_sigma in blocks(*image):
                 error = (block_target - block_mean).abs()
                 floored = raw_sigma.clamp_min(SIGMA_FLOOR)
-                ratio = error / (self.base.calibrated_sigma(floored) if self.base else floored)
+                ratio = error / (self.base.std(floored) if self.base else floored)
                 ratios.add(ratio)
                 squared_ratio += float(ratio.square().sum())
                 self.by_sigma.add(floored, floored, error.square())

@@ -47,14 +47,14 @@ def train_tiny(text: str, bank: Bank, *, num_steps: int = NUM_STEPS, seed: int =
         base = create("edsr-baseline", scale=2, num_blocks=2, width=12)
         network = with_sigma(base, width=12, depth=2)
     objective, noise = Objective(text), torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.Adam(network.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     sigmas, errors = [], []
     for step in range(num_steps):
         low, target, _ = bank.sample(torch.tensor(step), batch=4, seed=seed)
         prediction = network(low)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         objective(prediction, target, generator=noise).backward()
-        optimiser.step()
+        optimizer.step()
         assert prediction.sigma is not None
         sigmas.append(prediction.sigma.detach().mean((0, 2, 3)))
         errors.append((prediction.mean - target).detach().abs().mean((0, 2, 3)))

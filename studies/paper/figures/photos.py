@@ -12,7 +12,7 @@ from musigma.datasets.demo_photo import portrait
 from musigma.evaluation.protocol import super_resolution
 from musigma.functional.geometry import crop_to_multiple
 from musigma.images.image_io import read_image
-from musigma.networks import load
+from musigma.model import load
 from musigma.prediction.predict import predict
 from musigma.types import DataError
 from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, new_figure, style

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from musigma.functional.noise import add_noise, image_generator
-from musigma.networks import card, create, load, with_sigma
+from musigma.model import load
+from musigma.networks import card, create, with_sigma
 from musigma.networks.denoising.wnnm_algorithm import wnnm
 from musigma.prediction.predict import predict, with_noise_map
 from musigma.types import ConfigError

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from musigma.networks import Identity, create, entries, num_params
+from musigma.model import load_file
+from musigma.networks import BuildSpec, create, entries, num_params
 from musigma.networks.denoising.focnet import memory_weights, path
 from musigma.networks.denoising.mwcnn import haar, inverse_haar
 from musigma.networks.denoising.rnan import NonLocal, share_out
 from musigma.networks.super_resolution.ipt import Attention
-from musigma.networks.weights_file import load_file
 
 CONV = 64 * 64 * 9 + 64
 """Weights and biases of a 3x3 convolution of 64 channels."""
@@ -223,7 +223,7 @@ def test_released_files_load(name, scale, settings, tmp_path):
     shift = {"sub_mean.weight": torch.zeros(1)} if name.startswith("ridnet") else {}
     torch.save({**state, **shift}, tmp_path / "a.pt")
     model = load_file(tmp_path / "a.pt")
-    assert model.network.identity == Identity(name, scale, settings)
+    assert model.network.build_spec == BuildSpec(name, scale, settings)
     low = torch.rand(1, network.in_channels, 7, 5)
     with torch.inference_mode():
         assert torch.equal(model.network(low).mean, network(low).mean)

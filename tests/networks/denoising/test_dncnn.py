@@ -8,9 +8,9 @@ from torch import nn
 from musigma.datasets.catalog import find_dataset
 from musigma.evaluation import denoising
 from musigma.evaluation.evaluate import evaluate
-from musigma.networks import Identity, card, create
+from musigma.model import load_file
+from musigma.networks import BuildSpec, card, create
 from musigma.networks.denoising.dncnn import recognise
-from musigma.networks.weights_file import load_file
 
 DATA = Path(os.environ.get("MUSIGMA_DATA", "data"))
 RELEASED = DATA.parent / "checkpoints" / "dncnn_gray_25.pth"
@@ -28,7 +28,7 @@ def test_parameters_by_hand(name, channels, num_layers):
     biases = 64 * (num_layers - 1) + channels
     assert facts.macs_g == pytest.approx((facts.params - biases) * 720 * 1280 / 1e9)
     # A receptive field of 35 x 35 for 17 layers, 41 x 41 for 20.
-    assert facts.radius == num_layers
+    assert facts.receptive_radius == num_layers
 
 
 def test_official_names():
@@ -47,7 +47,7 @@ def test_foreign_file(name, tmp_path):
     ours = create(name, scale=1, num_layers=4, width=8).eval()
     torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
-    assert model.network.identity == Identity(name, 1, {"num_layers": 4, "width": 8})
+    assert model.network.build_spec == BuildSpec(name, 1, {"num_layers": 4, "width": 8})
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         assert torch.equal(model.network(image).mean, ours(image).mean)
@@ -65,7 +65,7 @@ def test_batch_norms_are_folded(stack, bias, tmp_path):
     theirs.eval()
     torch.save({f"{stack}.{k}": v for k, v in theirs.state_dict().items()}, tmp_path / "a.pth")
     network = load_file(tmp_path / "a.pth").network
-    assert network.identity == Identity("dncnn", 1, {"num_layers": 4, "width": 8})
+    assert network.build_spec == BuildSpec("dncnn", 1, {"num_layers": 4, "width": 8})
     with torch.inference_mode():
         torch.testing.assert_close(network(image).mean, image - theirs(image))
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from musigma.networks import Identity, card, create, with_sigma
+from musigma.model import load_file
+from musigma.networks import BuildSpec, card, create, with_sigma
 from musigma.networks.denoising.drunet import recognise
-from musigma.networks.weights_file import load_file
 from musigma.prediction.predict import predict, with_noise_map
 from musigma.types import ImageError
 
@@ -57,7 +57,7 @@ def test_foreign_file(name, tmp_path):
     ours = create(name, scale=1, **TINY).eval()
     torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
-    assert model.network.identity == Identity(name, 1, TINY)
+    assert model.network.build_spec == BuildSpec(name, 1, TINY)
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         assert torch.equal(model.network(image).mean, ours(image).mean)

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from musigma.networks import Identity, card, create
+from musigma.model import load_file
+from musigma.networks import BuildSpec, card, create
 from musigma.networks.denoising.ffdnet import recognise
-from musigma.networks.weights_file import load_file
 from musigma.prediction.predict import predict, with_noise_map
 
 
@@ -19,7 +19,7 @@ def test_costs_by_hand(name, channels, num_layers, width):
     assert facts.params == weights + (num_layers - 1) * width + 4 * channels
     assert facts.macs_g == pytest.approx(weights * 360 * 640 / 1e9)
     # For 15 layers 31 cells of two pixels, 62 x 62: at worst 31 pixels to one side.
-    assert facts.radius == 2 * num_layers + 1
+    assert facts.receptive_radius == 2 * num_layers + 1
 
 
 def test_official_names():
@@ -39,7 +39,7 @@ def test_foreign_file(name, tmp_path):
     ours = create(name, scale=1, num_layers=4, width=8).eval()
     torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
-    assert model.network.identity == Identity(name, 1, {"num_layers": 4, "width": 8})
+    assert model.network.build_spec == BuildSpec(name, 1, {"num_layers": 4, "width": 8})
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         assert torch.equal(model.network(image).mean, ours(image).mean)

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from musigma.networks import Identity, card, create
+from musigma.model import load_file
+from musigma.networks import BuildSpec, card, create
 from musigma.networks.denoising.ircnn import recognise
-from musigma.networks.weights_file import load_file
 from musigma.prediction.predict import with_noise_map
 from musigma.types import WeightsError
 
@@ -15,7 +15,7 @@ def test_parameters_by_hand(name, channels):
     middle = 5 * (64 * 9 + 1) * 64
     assert facts.params == (channels * 9 + 1) * 64 + middle + (64 * 9 + 1) * channels
     # 1 + 2 + 3 + 4 + 3 + 2 + 1: a receptive field of 33 x 33.
-    assert facts.radius == 16
+    assert facts.receptive_radius == 16
 
 
 def test_official_names():
@@ -39,7 +39,7 @@ def test_foreign_file(name, tmp_path):
     ours = create(name, scale=1, width=8).eval()
     torch.save({"state_dict": ours.state_dict()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
-    assert model.network.identity == Identity(name, 1, {"width": 8})
+    assert model.network.build_spec == BuildSpec(name, 1, {"width": 8})
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         assert torch.equal(model.network(image).mean, ours(image).mean)
@@ -63,7 +63,7 @@ def bank_file(path, channels, num_members=25):
 def test_file_of_all_levels(name, channels, tmp_path):
     members = bank_file(tmp_path / "ircnn.pth", channels)
     model = load_file(tmp_path / "ircnn.pth")
-    assert model.network.identity == Identity(name, 1, {"width": 8, "num_members": 25})
+    assert model.network.build_spec == BuildSpec(name, 1, {"width": 8, "num_members": 25})
     images = torch.rand(3, channels, 21, 19)
     # Halfway between two, as 25 is between 24 and 26, KAIR takes the higher: ceil(25 / 2) - 1.
     levels, chosen = (50, 25, 3.1), (24, 12, 1)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from musigma.networks import Identity, create, num_params
+from musigma.model import load_file
+from musigma.networks import BuildSpec, create, num_params
 from musigma.networks.denoising.n3net import FAR, N3Block, from_patches, nearest_mixes, to_patches
 from musigma.networks.neighbour_search import Candidates
-from musigma.networks.weights_file import load_file
 
 TINY = {"num_blocks": 2, "num_layers": 4, "width": 6, "between": 3, "num_neighbours": 2}
 
@@ -145,7 +145,7 @@ def test_released_files_load(name, channels, tmp_path):
     state = released_state(channels)
     torch.save({"net": state, "epoch": 51}, tmp_path / "051_ckpt.t7")
     network = load_file(tmp_path / "051_ckpt.t7").network
-    assert network.identity == Identity(name, 1, TINY)
+    assert network.build_spec == BuildSpec(name, 1, TINY)
     image = torch.rand(1, channels, 12, 11)
     with torch.inference_mode():
         for number, block in enumerate(network.blocks):

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
+from musigma.model import load_file
 from musigma.networks import card, create, entries, num_params
 from musigma.networks.super_resolution.carn import CARN, cascade, recognise
-from musigma.networks.weights_file import load_file
 
 # Name, shape: the official carn.pth and carn_m.pth (nmhkahn/CARN-pytorch, carn/model).
 OFFICIAL = {

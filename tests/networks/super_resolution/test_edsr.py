@@ -100,8 +100,8 @@ def test_adapting_official_names_changes_nothing():
 @pytest.mark.parametrize("scale", SCALES)
 def test_radius_is_what_the_gradient_shows(scale):
     base = create("edsr-baseline", scale=scale, num_blocks=2, width=4).double()
-    assert measure_radius(base, lambda low: base(low).mean, scale, 1) == base.radius == 8
-    assert measure_radius(base, base.features, 1, 1) == base.feature_radius == 6
+    assert measure_radius(base, lambda low: base(low).mean, scale, 1) == base.receptive_radius == 8
+    assert measure_radius(base, base.features, 1, 1) == base.feature_receptive_radius == 6
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -114,4 +114,4 @@ def test_radius_with_sigma_is_what_the_gradient_shows(scale, depth, radius):
         for part in (0, 1)
     ]
     assert measured == [8, 7 + depth]  # the mean sees no more than before
-    assert max(measured) == network.radius == radius
+    assert max(measured) == network.receptive_radius == radius

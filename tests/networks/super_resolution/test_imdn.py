@@ -1,9 +1,9 @@
 import pytest
 import torch
 
-from musigma.networks import Identity, card, create
+from musigma.model import load_file
+from musigma.networks import BuildSpec, card, create
 from musigma.networks.super_resolution.imdn import ContrastAttention, recognise
-from musigma.networks.weights_file import load_file
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_foreign_file(scale, tmp_path):
     ours = create("imdn", scale=scale, num_blocks=2, width=16).eval()
     torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "imdn.pth")
     model = load_file(tmp_path / "imdn.pth")
-    assert model.network.identity == Identity("imdn", scale, {"num_blocks": 2, "width": 16})
+    assert model.network.build_spec == BuildSpec("imdn", scale, {"num_blocks": 2, "width": 16})
     low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         assert torch.equal(model.network(low).mean, ours(low).mean)

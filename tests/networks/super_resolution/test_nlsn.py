@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from musigma.model import load_file
 from musigma.networks import create, entries, num_params
 from musigma.networks.super_resolution.nlsn import attend_in_buckets, recognise
-from musigma.networks.weights_file import load_file
 
 SMALL = {"num_blocks": 9, "width": 16}
 
@@ -97,7 +97,7 @@ def test_released_files_load(tmp_path, scale):
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "nlsn.pt")
     model = load_file(tmp_path / "nlsn.pt")
     low = torch.rand(1, 3, 5, 7)
-    assert (model.name, model.network.identity.settings) == ("nlsn", SMALL)
+    assert (model.name, model.network.build_spec.settings) == ("nlsn", SMALL)
     assert torch.equal(model.network(low).mean, network(low).mean)
 
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import nn
 
+from musigma.model import load_file
 from musigma.networks import card, create, entries
 from musigma.networks.super_resolution.oisr import LeapfrogBlock, RungeKuttaBlock
-from musigma.networks.weights_file import load_file
 
 
 # The paper's table of lightweight models; both small forms print alike.

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from musigma.model import load_file
 from musigma.networks import create, entries, num_params
 from musigma.networks.super_resolution.rcan import ChannelAttention, adapt, recognise
-from musigma.networks.weights_file import load_file
 
 SMALL = {"num_groups": 2, "num_blocks": 3, "width": 16, "reduction": 4, "value_range": 255.0}
 

@@ -3,6 +3,7 @@ import pytest
 import torch
 from scipy import linalg
 
+from musigma.model import load_file
 from musigma.networks import create, entries, num_params
 from musigma.networks.super_resolution.san import (
     NonLocal,
@@ -11,7 +12,6 @@ from musigma.networks.super_resolution.san import (
     covariance_root,
     recognise,
 )
-from musigma.networks.weights_file import load_file
 
 SMALL = {"num_groups": 2, "num_blocks": 3, "width": 16, "reduction": 4, "value_range": 255.0}
 
@@ -98,7 +98,7 @@ def test_released_files_load(tmp_path, scale):
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "san.pt")
     model = load_file(tmp_path / "san.pt")
     low = torch.rand(1, 3, 5, 7)
-    assert (model.name, model.network.identity.settings) == ("san", SMALL)
+    assert (model.name, model.network.build_spec.settings) == ("san", SMALL)
     assert torch.equal(model.network(low).mean, network(low).mean)
 
 

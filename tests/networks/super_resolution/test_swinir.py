@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from musigma.model import load_file
 from musigma.networks import create, entries, macs, num_params
 from musigma.networks.super_resolution.swinir import (
     WindowAttention,
@@ -11,7 +12,6 @@ from musigma.networks.super_resolution.swinir import (
     to_windows,
     wrapped_apart,
 )
-from musigma.networks.weights_file import load_file
 
 SMALL = {
     "num_groups": 2,
@@ -125,7 +125,7 @@ def test_tiles_that_start_on_windows_are_exact():
     network = create("swinir-light", scale=2, **{**SMALL, "num_groups": 1, "num_blocks": 2}).eval()
     low = torch.rand(1, 3, 11, 71)
     start = 24
-    safe = network.scale * network.radius
+    safe = network.scale * network.receptive_radius
     assert start % network.size_multiple == 0
     with torch.inference_mode():
         whole, tile = network(low).mean, network(low[..., start:]).mean
@@ -141,7 +141,7 @@ def test_released_files_load(tmp_path, scale):
     torch.save({"params": {**network.state_dict(), **tables}}, tmp_path / "swinir.pth")
     model = load_file(tmp_path / "swinir.pth")
     low = torch.rand(1, 3, 5, 7)
-    assert (model.name, model.network.identity.settings) == ("swinir-light", SMALL)
+    assert (model.name, model.network.build_spec.settings) == ("swinir-light", SMALL)
     assert torch.equal(model.network(low).mean, network(low).mean)
 
 

@@ -3,9 +3,9 @@ import torch
 
 from musigma.functional.color import rgb_to_ycbcr
 from musigma.functional.resize import bicubic_up
+from musigma.model import load_file
 from musigma.networks import card, create
 from musigma.networks.super_resolution.vdsr import recognise
-from musigma.networks.weights_file import load_file
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from helpers.networks import assert_close, build, image_for, one_of_each_class
-from musigma.networks import Model, mean_only
+from musigma.model import Model
+from musigma.networks import mean_only
 from musigma.prediction.engines import (
     export_onnx,
     load_onnx,
@@ -63,7 +64,7 @@ def test_the_file_says_what_it_holds(path):
     assert read_calibration(path) == CALIBRATION
     assert (found["architecture"], found["scale"]) == ("edsr-baseline", 2)
     assert (found["licence"], found["digest"]) == ("Apache-2.0", "0" * 64)
-    assert found["card"]["radius"] == NETWORK.radius
+    assert found["card"]["radius"] == NETWORK.receptive_radius
     assert found["card"]["params"] == sum(p.numel() for p in NETWORK.parameters())
 
 

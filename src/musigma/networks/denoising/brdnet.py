@@ -31,21 +31,21 @@ class BRDNet(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = 2 * channels
-        self.num_values = 5 * width
-        self.feature_radius = sum(DILATIONS)
-        self.radius = self.feature_radius + 1
+        self.activation_floats_per_pixel = 5 * width
+        self.feature_receptive_radius = sum(DILATIONS)
+        self.receptive_radius = self.feature_receptive_radius + 1
         plain = (1,) * len(DILATIONS)
         self.upper = plain_stack(channels, channels, width=width, dilations=plain)
         self.lower = plain_stack(channels, channels, width=width, dilations=DILATIONS)
         self.tail = conv3x3(2 * channels, channels)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the two images without the noise that each stack predicts."""
-        return torch.cat([low - self.upper(low), low - self.lower(low)], dim=1)
+        return torch.cat([degraded - self.upper(degraded), degraded - self.lower(degraded)], dim=1)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Take the predicted rest away from the image."""
-        return low - self.tail(features)
+        return degraded - self.tail(features)
 
 
 FACTS: dict[str, Any] = {

@@ -27,8 +27,8 @@ class Classical(Network):
         channels: 1 for grey images, 3 for colour.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
 
     def __init__(self, *, scale: int, channels: int) -> None:
         super().__init__()
@@ -36,14 +36,14 @@ class Classical(Network):
         self.in_channels = self.feature_channels = channels + 1
         self.out_channels = channels
         # Groups of similar patches and their singular vectors.
-        self.num_values = 4500 * channels
+        self.activation_floats_per_pixel = 4500 * channels
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the image and its noise map."""
-        return low
+        return degraded
 
     @torch.no_grad()
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Denoise each image."""
         images, maps = features[:, :-1].float(), features[:, -1].float()
         if features.is_meta:  # where costs are counted: there is no convolution

@@ -72,17 +72,17 @@ class DnCNN(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = width
-        self.feature_radius = num_layers - 1
-        self.radius = num_layers
+        self.feature_receptive_radius = num_layers - 1
+        self.receptive_radius = num_layers
         self.model = plain_stack(channels, channels, width=width, dilations=(1,) * num_layers)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees."""
-        return self.model[:-1](low)
+        return self.model[:-1](degraded)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Take the predicted noise away from the image."""
-        return low - self.model[-1](features)
+        return degraded - self.model[-1](features)
 
 
 def fold(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -56,8 +56,8 @@ class DRUNet(Network):
         self.scale = self.feature_scale = scale
         self.in_channels, self.out_channels = channels + 1, channels
         self.feature_channels = widths[0]
-        self.feature_radius = _reach(num_blocks)
-        self.radius = self.feature_radius + 1
+        self.feature_receptive_radius = _reach(num_blocks)
+        self.receptive_radius = self.feature_receptive_radius + 1
 
         def blocks(width: int) -> list[ResidualBlock]:
             return [ResidualBlock(width) for _ in range(num_blocks)]
@@ -81,9 +81,9 @@ class DRUNet(Network):
         self.m_up1 = up(second, first)
         self.m_tail = conv3x3(first, channels, bias=False)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees; its sides are multiples of eight."""
-        first = self.m_head(_pad_to_cells(low))
+        first = self.m_head(_pad_to_cells(degraded))
         second = self.m_down1(first)
         third = self.m_down2(second)
         fourth = self.m_down3(third)
@@ -91,9 +91,9 @@ class DRUNet(Network):
         features = self.m_up2(features + third)
         return self.m_up1(features + second) + first
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Turn the features into an image of the input's size."""
-        height, width = low.shape[-2:]
+        height, width = degraded.shape[-2:]
         return self.m_tail(features)[..., :height, :width]
 
 

@@ -35,23 +35,23 @@ class FFDNet(Network):
         self.in_channels, self.out_channels = channels + 1, channels
         self.feature_channels = width
         # A convolution steps two pixels; the cell that it ends in reaches one pixel further.
-        self.feature_radius = 2 * (num_layers - 1) + 1
-        self.radius = 2 * num_layers + 1
+        self.feature_receptive_radius = 2 * (num_layers - 1) + 1
+        self.receptive_radius = 2 * num_layers + 1
         dilations = (1,) * num_layers
         self.model = plain_stack(4 * channels + 1, 4 * channels, width=width, dilations=dilations)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees, at half the resolution, rounded up."""
-        height, width = (side + side % 2 for side in low.shape[-2:])
+        height, width = (side + side % 2 for side in degraded.shape[-2:])
         # More than enough and a cut, which compilers see through sooner than a padding of any size.
-        padded = F.pad(low, (0, 1, 0, 1), mode="replicate")[..., :height, :width]
+        padded = F.pad(degraded, (0, 1, 0, 1), mode="replicate")[..., :height, :width]
         cells = F.pixel_unshuffle(padded[:, :-1], 2)
         level = F.avg_pool2d(padded[:, -1:], 2)
         return self.model[:-1](torch.cat([cells, level], dim=1))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Turn the features into an image of the input's size."""
-        height, width = low.shape[-2:]
+        height, width = degraded.shape[-2:]
         return F.pixel_shuffle(self.model[-1](features), 2)[..., :height, :width]
 
 

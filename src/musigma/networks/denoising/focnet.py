@@ -96,8 +96,8 @@ class FOCNet(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = width
-        self.feature_radius = _reach(num_sweeps, 1)
-        self.radius = _reach(num_sweeps, 2)
+        self.feature_receptive_radius = _reach(num_sweeps, 1)
+        self.receptive_radius = _reach(num_sweeps, 2)
         self.head = nn.Sequential(_conv(channels, width), nn.ReLU(), _conv(width, width), nn.ReLU())
         self.start = nn.ModuleList(
             nn.Sequential(Half(), _conv(width, width), nn.ReLU()) for _ in DOWN
@@ -109,9 +109,9 @@ class FOCNet(Network):
         self.tail = conv3x3(width, channels)
         self.num_sweeps = num_sweeps
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees; its sides are multiples of eight."""
-        states = [[self.head(pad_to_cells(low))]]
+        states = [[self.head(pad_to_cells(degraded))]]
         for layers in self.start:
             states.append([layers(states[-1][0])])
         for step, (level, from_coarser) in zip(self.steps, path(self.num_sweeps), strict=True):
@@ -119,10 +119,10 @@ class FOCNet(Network):
             states[level].append(step(states[level], neighbour))
         return self.last(states[0][-1])
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Add the predicted residual to the image."""
-        height, width = low.shape[-2:]
-        return low + self.tail(features)[..., :height, :width]
+        height, width = degraded.shape[-2:]
+        return degraded + self.tail(features)[..., :height, :width]
 
 
 def _conv(in_channels: int, out_channels: int) -> nn.Conv2d:

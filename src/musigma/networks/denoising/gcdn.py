@@ -190,9 +190,9 @@ class GCDN(Network):
         window: Side of the window in which they are looked for.
     """
 
-    feature_radius = None
-    radius = None
-    num_values_apart = 4 * MANY_VALUES
+    feature_receptive_radius = None
+    receptive_radius = None
+    fixed_activation_floats = 4 * MANY_VALUES
 
     def __init__(
         self,
@@ -219,9 +219,9 @@ class GCDN(Network):
         self.beta = nn.Parameter(torch.full((num_steps,), 0.5))
         self.tail = GraphConv(width, channels, rank=rank, num_parts=3)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last graph convolution sees, with the padding of small images."""
-        image = at_least(low, SMALLEST_SIDE)
+        image = at_least(degraded, SMALLEST_SIDE)
         branches = [branch(image, **self.search) for branch in self.start]
         features = F.leaky_relu(torch.cat(branches, dim=1), SLOPE)
         high = self.high(features, **self.search)
@@ -230,10 +230,10 @@ class GCDN(Network):
             features = features + step(features, **self.search)
         return features
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Take the predicted noise away from the image."""
         noise = self.tail(features, similar_pixels(features, **self.search))
-        return low - noise[..., : low.shape[-2], : low.shape[-1]]
+        return degraded - noise[..., : degraded.shape[-2], : degraded.shape[-1]]
 
 
 FACTS: dict[str, Any] = {

@@ -33,17 +33,17 @@ class IRCNN(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = width
-        self.feature_radius = sum(DILATIONS[:-1])
-        self.radius = sum(DILATIONS)
+        self.feature_receptive_radius = sum(DILATIONS[:-1])
+        self.receptive_radius = sum(DILATIONS)
         self.model = plain_stack(channels, channels, width=width, dilations=DILATIONS)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees."""
-        return self.model[:-1](low)
+        return self.model[:-1](degraded)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Take the predicted noise away from the image."""
-        return low - self.model[-1](features)
+        return degraded - self.model[-1](features)
 
 
 class IRCNNBank(Network):
@@ -65,8 +65,8 @@ class IRCNNBank(Network):
         self.scale = self.feature_scale = scale
         self.in_channels, self.out_channels = channels + 1, channels
         self.feature_channels = width
-        self.feature_radius = sum(DILATIONS[:-1])
-        self.radius = sum(DILATIONS)
+        self.feature_receptive_radius = sum(DILATIONS[:-1])
+        self.receptive_radius = sum(DILATIONS)
         members = [IRCNN(scale=scale, channels=channels, width=width) for _ in range(num_members)]
         self.num_members = num_members
         states = [member.state_dict() for member in members]
@@ -75,23 +75,25 @@ class IRCNNBank(Network):
         self.weights = nn.ParameterList(joined[::2])
         self.biases = nn.ParameterList(joined[1::2])
 
-    def members(self, low: Tensor) -> Tensor:
+    def members(self, degraded: Tensor) -> Tensor:
         """Return the number of the network that each image goes through, from 0."""
-        level = 255 * low[:, -1].float().mean((1, 2))
+        level = 255 * degraded[:, -1].float().mean((1, 2))
         # Halfway between two, KAIR takes the one for more noise; no rounding error should decide.
         number = (level / LEVEL_STEP + 0.52).floor().long() - 1
         return number.clamp(0, self.num_members - 1)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees."""
-        member, features = self.members(low), low[:, :-1]
+        member, features = self.members(degraded), degraded[:, :-1]
         for number in range(len(DILATIONS) - 1):
             features = F.relu(self._convolve(features, number, member))
         return features
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Take the predicted noise away from the image."""
-        return low[:, :-1] - self._convolve(features, len(DILATIONS) - 1, self.members(low))
+        return degraded[:, :-1] - self._convolve(
+            features, len(DILATIONS) - 1, self.members(degraded)
+        )
 
     def _convolve(self, features: Tensor, number: int, member: Tensor) -> Tensor:
         """Put each image through one layer of its own network: a group of one convolution."""

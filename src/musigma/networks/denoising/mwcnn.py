@@ -89,8 +89,8 @@ class MWCNN(Network):
         self.scale = self.feature_scale = scale
         self.in_channels = self.out_channels = channels
         self.feature_channels = width
-        self.feature_radius = _reach(0)
-        self.radius = _reach(1)
+        self.feature_receptive_radius = _reach(0)
+        self.receptive_radius = _reach(1)
         self.value_range = value_range
         first, second, third, fourth = (width * 2**level for level in range(4))
         self.head = nn.Sequential(Block(channels, first, 1))
@@ -108,9 +108,9 @@ class MWCNN(Network):
         self.i_l0 = nn.Sequential(Block(first, first, 2, 1))
         self.tail = nn.Sequential(nn.Conv2d(first, channels, 3, padding=1))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees; its sides are multiples of eight."""
-        first = self.d_l0(self.head(pad_to_cells(low) * self.value_range))
+        first = self.d_l0(self.head(pad_to_cells(degraded) * self.value_range))
         second = self.d_l1(haar(first))
         third = self.d_l2(haar(second))
         features = inverse_haar(self.pro_l3(haar(third))) + third
@@ -118,10 +118,10 @@ class MWCNN(Network):
         features = inverse_haar(self.i_l1(features)) + first
         return self.i_l0(features)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Add the predicted residual to the image."""
-        height, width = low.shape[-2:]
-        return low + self.tail(features)[..., :height, :width] / self.value_range
+        height, width = degraded.shape[-2:]
+        return degraded + self.tail(features)[..., :height, :width] / self.value_range
 
 
 def pad_to_cells(image: Tensor) -> Tensor:

@@ -178,8 +178,8 @@ class N3Net(Network):
         window: Side of the window of patches in which they are looked for.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class N3Net(Network):
         self.in_channels = self.out_channels = channels
         self.feature_channels = width + channels
         # The neighbours as overlapping patches, thrice, and as images; what convolutions hold.
-        self.num_values = 14 * num_neighbours * between + 6 * width
+        self.activation_floats_per_pixel = 14 * num_neighbours * between + 6 * width
         seen = [channels, *(between * (1 + num_neighbours) for _ in range(num_blocks - 1))]
         made = [*(between for _ in range(num_blocks - 1)), channels]
         self.blocks = nn.ModuleList(
@@ -216,9 +216,9 @@ class N3Net(Network):
             for _ in range(num_blocks - 1)
         )
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees, and the image that it corrects."""
-        features = low
+        features = degraded
         for block, neighbours in zip(self.blocks, self.nls, strict=False):
             made = block(features)
             num_shared = min(made.shape[1], features.shape[1])
@@ -230,7 +230,7 @@ class N3Net(Network):
         assert isinstance(last, nn.Sequential)
         return torch.cat([last[:-1](features), features[:, : self.out_channels]], dim=1)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Correct the image."""
         hidden, image = features[:, : -self.out_channels], features[:, -self.out_channels :]
         last = self.blocks[-1]

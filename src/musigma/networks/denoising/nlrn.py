@@ -51,8 +51,8 @@ class NLRN(Network):
         window: Side of the windows.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class NLRN(Network):
         self.feature_channels = width
         self.size_multiple = self.window = window
         # The pairs of a window, three times; queries and keys of all steps, twice.
-        self.num_values = 3 * window**2 + (2 * num_steps + 15) * width
+        self.activation_floats_per_pixel = 3 * window**2 + (2 * num_steps + 15) * width
         self.head = nn.Sequential(Scale(channels), conv3x3(channels, width))
         self.theta = nn.Conv2d(width, width // 2, kernel_size=1)
         self.phi = nn.Conv2d(width, width // 2, kernel_size=1)
@@ -81,9 +81,9 @@ class NLRN(Network):
         self.last = Scale(width)
         self.tail = conv3x3(width, channels)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees, with the padding."""
-        start = features = self.head(pad_by_mirror(low, multiple=self.window))
+        start = features = self.head(pad_by_mirror(degraded, multiple=self.window))
         query, key = [], []
         for norms in self.norms:
             assert isinstance(norms, Norms)
@@ -94,10 +94,10 @@ class NLRN(Network):
             features = start + self.second(F.relu(norms.after(self.first(norms.between(seen)))))
         return F.relu(self.last(features))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Add the predicted residual to the image."""
-        height, width = low.shape[-2:]
-        return low + self.tail(features)[..., :height, :width]
+        height, width = degraded.shape[-2:]
+        return degraded + self.tail(features)[..., :height, :width]
 
     def _attend(self, query: Tensor, key: Tensor, values: Tensor) -> Tensor:
         """Make each position a mean of its window's values, weighted by likeness."""

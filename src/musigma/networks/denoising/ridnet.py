@@ -102,8 +102,8 @@ class RIDNet(Network):
         value_range: Range the layers work in. Official weights expect 255.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
 
     def __init__(
         self,
@@ -130,14 +130,14 @@ class RIDNet(Network):
             assert self.tail.bias is not None
             self.tail.bias.copy_(-value_range * torch.tensor(mean))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees."""
-        features = self.head(self.shift(low))
+        features = self.head(self.shift(degraded))
         return self.b4(self.b3(self.b2(self.b1(features))))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Add the predicted residual to the image."""
-        return low + self.shift.inverse(self.tail(features))
+        return degraded + self.shift.inverse(self.tail(features))
 
 
 def recognise(state: Mapping[str, Tensor]) -> Recognised | None:

@@ -140,10 +140,10 @@ class RNAN(Network):
         value_range: Range the layers work in. Official weights expect 255.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
     size_multiple = 2
-    num_values_apart = 2 * MANY_PAIRS
+    fixed_activation_floats = 2 * MANY_PAIRS
 
     def __init__(
         self,
@@ -166,14 +166,14 @@ class RNAN(Network):
         self.body_nl_high = nn.Sequential(Group(width, non_local=True))
         self.tail = nn.Sequential(conv3x3(width, channels))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees."""
-        first = self.body_nl_low(self.head(low * self.value_range))
+        first = self.body_nl_low(self.head(degraded * self.value_range))
         return self.body_nl_high(self.body(first))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Add the predicted residual to the image."""
-        return low + self.tail(features) / self.value_range
+        return degraded + self.tail(features) / self.value_range
 
 
 def recognise(state: Mapping[str, Tensor]) -> Recognised | None:

@@ -151,10 +151,10 @@ class RPCNN(Network):
         self.in_channels = self.out_channels = channels
         self.feature_channels = width + channels
         # What is known of the patches, a moved copy of it, and the layers that compare.
-        self.num_values = 72 * width
+        self.activation_floats_per_pixel = 72 * width
         matched = window // 2 + PATCH - 1 + CONTEXT
-        self.feature_radius = matched + sum(DILATIONS[:-1])
-        self.radius = matched + sum(DILATIONS)
+        self.feature_receptive_radius = matched + sum(DILATIONS[:-1])
+        self.receptive_radius = matched + sum(DILATIONS)
         self.window = window
         self.matcher = Matcher(channels, width=width)
         self.refine = plain_stack(2 * channels, channels, width=width, dilations=DILATIONS)
@@ -163,18 +163,18 @@ class RPCNN(Network):
         place = torch.empty(band.shape, dtype=band.dtype).copy_(band)
         self.register_buffer("band", place, persistent=False)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees, and the image that it refines."""
-        image = at_least(low, PATCH)
+        image = at_least(degraded, PATCH)
         matched = self.average(image)
         hidden = self.refine[:-1](2 * torch.cat([image, matched], dim=1) - 1)
         return torch.cat([hidden, matched], dim=1)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Add what the refining network predicts."""
         hidden, matched = features[:, : -self.out_channels], features[:, -self.out_channels :]
         mean = matched + self.refine[-1](hidden)
-        return mean[..., : low.shape[-2], : low.shape[-1]]
+        return mean[..., : degraded.shape[-2], : degraded.shape[-1]]
 
     def average(self, image: Tensor) -> Tensor:
         """Replace each coefficient of each patch by the mean over those that match it."""

@@ -11,18 +11,18 @@ class Bicubic(Network):
     """MATLAB's imresize with no weights; the features are the image itself."""
 
     feature_channels = 3
-    feature_radius = 0
-    radius = 2
+    feature_receptive_radius = 0
+    receptive_radius = 2
 
     def __init__(self, *, scale: int) -> None:
         super().__init__()
         self.scale = self.feature_scale = scale
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the image."""
-        return low
+        return degraded
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the image."""
         return enlarge(features, self.scale)
 

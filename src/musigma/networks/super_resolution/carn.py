@@ -128,10 +128,10 @@ class CARN(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
-        self.num_values = 24 * width
-        self.feature_radius = 1 + 3 * 3 * 2
+        self.activation_floats_per_pixel = 24 * width
+        self.feature_receptive_radius = 1 + 3 * 3 * 2
         # As in EDSR: 1, 1 / 2 and 1 / scale input pixels, together never more than two.
-        self.radius = self.feature_radius + 2
+        self.receptive_radius = self.feature_receptive_radius + 2
         self.shift = MeanShift(value_range=value_range)
         self.entry = conv3x3(3, width)
         self.b1, self.b2, self.b3 = (CascadingBlock(width, num_groups) for _ in range(3))
@@ -146,12 +146,12 @@ class CARN(Network):
         self.upsampler_key = f"up{scale}" if multi_scale else "up"
         self.exit = conv3x3(width, 3)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the last fusion of the cascade."""
-        first = self.entry(self.shift(low))
+        first = self.entry(self.shift(degraded))
         return cascade(first, (self.b1, self.b2, self.b3), (self.c1, self.c2, self.c3))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.exit(self.upsample[self.upsampler_key](features)))
 

@@ -18,8 +18,8 @@ class ESPCN(Network):
         width: Channels of the first layer; the second has half as many.
     """
 
-    feature_radius = 3
-    radius = 4
+    feature_receptive_radius = 3
+    receptive_radius = 4
 
     def __init__(self, *, scale: int, width: int = 64) -> None:
         super().__init__()
@@ -33,11 +33,11 @@ class ESPCN(Network):
         )
         self.last_part = nn.Sequential(conv3x3(width // 2, 3 * scale**2), nn.PixelShuffle(scale))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees."""
-        return self.first_part(low)
+        return self.first_part(degraded)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Turn the features into the sub-pixels of the image."""
         return self.last_part(features)
 

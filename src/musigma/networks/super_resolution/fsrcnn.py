@@ -26,9 +26,9 @@ class FSRCNN(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
-        self.feature_radius = 2 + num_mappings
+        self.feature_receptive_radius = 2 + num_mappings
         # The deconvolution sees 4 output pixels far: -(-4 // scale) rounds up.
-        self.radius = self.feature_radius - (-4 // scale)
+        self.receptive_radius = self.feature_receptive_radius - (-4 // scale)
         self.first_part = nn.Sequential(
             nn.Conv2d(3, width, kernel_size=5, padding=2), nn.PReLU(width)
         )
@@ -41,11 +41,11 @@ class FSRCNN(Network):
             width, 3, kernel_size=9, stride=scale, padding=4, output_padding=scale - 1
         )
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the deconvolution sees."""
-        return self.mid_part(self.first_part(low))
+        return self.mid_part(self.first_part(degraded))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features into an image."""
         return self.last_part(features)
 

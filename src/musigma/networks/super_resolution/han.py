@@ -113,8 +113,8 @@ class HAN(Network):
         value_range: Range the layers work in. Official weights expect 255.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class HAN(Network):
         self.scale = self.feature_scale = scale
         self.feature_channels = width
         # All layers four times: as they are, stacked, mixed, and laid out for the convolution.
-        self.num_values = (5 * (num_groups + 1) + 5) * width
+        self.activation_floats_per_pixel = (5 * (num_groups + 1) + 5) * width
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         groups = (ResidualGroup(width, num_blocks, reduction) for _ in range(num_groups))
@@ -141,9 +141,9 @@ class HAN(Network):
         self.last = conv3x3(2 * width, width)
         self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first features and those both attentions make of the trunk."""
-        first = self.head(self.shift(low))
+        first = self.head(self.shift(degraded))
         layers = [first]
         for group in self.body:
             layers.append(group(layers[-1]))
@@ -152,7 +152,7 @@ class HAN(Network):
         attended = [self.csa(layers[-1]), self.last_conv(self.la(stacked))]
         return first + self.last(torch.cat(attended, dim=1))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.tail(features))
 

@@ -62,22 +62,22 @@ class IDN(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
-        self.feature_radius = 2 + 6 * num_blocks
+        self.feature_receptive_radius = 2 + 6 * num_blocks
         # The deconvolution sees 8 output pixels far: -(-8 // scale) rounds up.
-        self.radius = self.feature_radius - (-8 // scale)
+        self.receptive_radius = self.feature_receptive_radius - (-8 // scale)
         self.head = nn.Sequential(conv_act(3, width), conv_act(width, width))
         self.body = nn.Sequential(*[DistillationBlock(width) for _ in range(num_blocks)])
         self.upsample = SubPixelDeconv2d(
             width, 3, kernel_size=17, stride=scale, padding=8, output_padding=scale - 1
         )
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the deconvolution sees."""
-        return self.body(self.head(low))
+        return self.body(self.head(degraded))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Add the enlarged correction to the enlarged image."""
-        return enlarge(low, self.scale) + self.upsample(features)
+        return enlarge(degraded, self.scale) + self.upsample(features)
 
 
 @register(

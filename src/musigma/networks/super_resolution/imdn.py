@@ -67,8 +67,8 @@ class IMDN(Network):
         width: Channels of every block, a multiple of 16.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
 
     def __init__(self, *, scale: int, num_blocks: int = 6, width: int = 64) -> None:
         super().__init__()
@@ -84,16 +84,16 @@ class IMDN(Network):
         self.LR_conv = conv3x3(width, width)
         self.upsampler = nn.Sequential(conv3x3(width, 3 * scale**2), nn.PixelShuffle(scale))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the first features plus the fusion of what every block gave."""
-        first = last = self.fea_conv(low)
+        first = last = self.fea_conv(degraded)
         outputs = []
         for name in self.blocks:
             last = self.get_submodule(name)(last)
             outputs.append(last)
         return first + self.LR_conv(self.c(torch.cat(outputs, dim=1)))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Turn the features into the sub-pixels of the image."""
         return self.upsampler(features)
 

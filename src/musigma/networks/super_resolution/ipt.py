@@ -163,12 +163,12 @@ class IPT(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
-        self.num_values = 40 * width
+        self.activation_floats_per_pixel = 40 * width
         self.size_multiple = self.window = window
         # The window, and what the convolutions before it see: 1 + 4 x 2 pixels.
-        self.feature_radius = window - 1 + 9
+        self.feature_receptive_radius = window - 1 + 9
         # The pixel beside the first of a window is the last of the next.
-        self.radius = window + 9
+        self.receptive_radius = window + 9
         self.shift = MeanShift(value_range=value_range)
         blocks = (ResidualBlock(width) for _ in range(2))
         self.head = nn.ModuleList([nn.Sequential(conv3x3(3, width), *blocks)])
@@ -176,18 +176,18 @@ class IPT(Network):
         # The empty place is the upsampler of networks that enlarge.
         self.tail = nn.ModuleList([nn.Sequential(nn.Identity(), conv3x3(width, 3))])
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first features and the transformer's, with the padding."""
-        first = self.head[0](pad_by_mirror(self.shift(low), multiple=self.window))
+        first = self.head[0](pad_by_mirror(self.shift(degraded), multiple=self.window))
         tokens = F.pixel_unshuffle(first, TOKEN).permute(0, 2, 3, 1)
         height, width = tokens.shape[1:3]
         refined = self.body(to_windows(tokens, self.window // TOKEN))
         tokens = from_windows(refined, self.window // TOKEN, height, width)
         return first + F.pixel_shuffle(tokens.permute(0, 3, 1, 2), TOKEN)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Turn the features into an image of the input's size."""
-        height, width = low.shape[-2:]
+        height, width = degraded.shape[-2:]
         return self.shift.inverse(self.tail[0](features))[..., :height, :width]
 
 

@@ -132,8 +132,8 @@ class NLSN(Network):
         value_range: Range the layers work in. Official weights expect 1.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class NLSN(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
-        self.num_values = 24 * width
+        self.activation_floats_per_pixel = 24 * width
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         body: list[nn.Module] = []
@@ -168,12 +168,12 @@ class NLSN(Network):
         self.body = nn.Sequential(*body, conv3x3(width, width))
         self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        first = self.head(self.shift(low))
+        first = self.head(self.shift(degraded))
         return first + self.body(first)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.tail(features))
 

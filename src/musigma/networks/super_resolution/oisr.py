@@ -69,21 +69,21 @@ class OISR(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
-        self.feature_radius = 2 + 4 * num_blocks
+        self.feature_receptive_radius = 2 + 4 * num_blocks
         # As in EDSR: 1, 1 / 2 and 1 / scale input pixels, together never more than two.
-        self.radius = self.feature_radius + 2
+        self.receptive_radius = self.feature_receptive_radius + 2
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         blocks = [self.block(width) for _ in range(num_blocks)]
         self.body = nn.Sequential(*blocks, conv3x3(width, width))
         self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        first = self.head(self.shift(low))
+        first = self.head(self.shift(degraded))
         return first + self.body(first)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.tail(features))
 

@@ -71,8 +71,8 @@ class RCAN(Network):
         value_range: Range the layers work in. Official weights expect 255.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class RCAN(Network):
         self.body = nn.Sequential(*groups, conv3x3(width, width))
         self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        first = self.head(self.shift(low))
+        first = self.head(self.shift(degraded))
         return first + self.body(first)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.tail(features))
 

@@ -77,10 +77,10 @@ class RDN(Network):
         self.in_channels = self.out_channels = channels
         self.feature_channels = width
         # What all blocks give, by itself and joined.
-        self.num_values = (2 * num_blocks + 6) * width
-        self.feature_radius = 3 + num_blocks * num_layers
+        self.activation_floats_per_pixel = (2 * num_blocks + 6) * width
+        self.feature_receptive_radius = 3 + num_blocks * num_layers
         # As in EDSR, the convolutions that enlarge see two pixels together; without them one.
-        self.radius = self.feature_radius + (1 if scale == 1 else 2)
+        self.receptive_radius = self.feature_receptive_radius + (1 if scale == 1 else 2)
         self.value_range = value_range
         self.SFENet1 = conv3x3(channels, width)
         self.SFENet2 = conv3x3(width, width)
@@ -89,9 +89,9 @@ class RDN(Network):
         self.GFF = nn.Sequential(fuse, conv3x3(width, width))
         self.UPNet = upsampler(width, growth, channels, scale)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first features and those made of all blocks."""
-        first = self.SFENet1(low * self.value_range)
+        first = self.SFENet1(degraded * self.value_range)
         features = self.SFENet2(first)
         blocks = []
         for block in self.RDBs:
@@ -99,10 +99,10 @@ class RDN(Network):
             blocks.append(features)
         return first + self.GFF(torch.cat(blocks, dim=1))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Turn the features into an image, or into what the noise took from it."""
         image = self.UPNet(features) / self.value_range
-        return low + image if self.scale == 1 else image
+        return degraded + image if self.scale == 1 else image
 
 
 def recognise(state: Mapping[str, Tensor]) -> Recognised | None:

@@ -37,9 +37,9 @@ class ResidualBlock(nn.Module):
         return features + self.body(features)
 
 
-def final_size(low: Tensor, scale: int) -> Tensor:
+def final_size(degraded: Tensor, scale: int) -> Tensor:
     """Return the image that the networks refine."""
-    return low if scale == 1 else enlarge(low, scale)
+    return degraded if scale == 1 else enlarge(degraded, scale)
 
 
 def pad_to_fold(image: Tensor) -> Tensor:
@@ -126,8 +126,10 @@ class LumaNetwork(Network):
         self.feature_channels = width
         self.size_multiple = FOLD // math.gcd(FOLD, scale)
         depth = 2 + 2 * num_blocks
-        self.feature_radius = radius_of_fold(scale, depth=depth, tail=0)
-        self.radius = radius_of_fold(scale, depth=depth + self.tail_depth, tail=self.tail_reach)
+        self.feature_receptive_radius = radius_of_fold(scale, depth=depth, tail=0)
+        self.receptive_radius = radius_of_fold(
+            scale, depth=depth + self.tail_depth, tail=self.tail_reach
+        )
         self.head = conv3x3(FOLD**2, width)
         blocks = [ResidualBlock(width) for _ in range(num_blocks)]
         self.body = nn.Sequential(*blocks, conv3x3(width, width))
@@ -136,15 +138,15 @@ class LumaNetwork(Network):
     def restore(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Return the restored luma, perhaps with padding below and to the right."""
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        folded = F.pixel_unshuffle(pad_to_fold(luma(final_size(low, self.scale))), FOLD)
+        folded = F.pixel_unshuffle(pad_to_fold(luma(final_size(degraded, self.scale))), FOLD)
         first = self.head(folded)
         return first + self.body(first)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Change the luma of the enlarged image."""
-        image = final_size(low, self.scale)
+        image = final_size(degraded, self.scale)
         height, width = image.shape[-2:]
         degraded = luma(image)
         restored = self.restore(features, degraded)[..., :height, :width]
@@ -274,16 +276,16 @@ class RealSRRCAN(RCAN):
         self.size_multiple = FOLD // math.gcd(FOLD, scale)
         self.head = nn.Sequential(conv3x3(3 * FOLD**2, width))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        image = pad_to_fold(final_size(self.shift(low), self.scale))
+        image = pad_to_fold(final_size(self.shift(degraded), self.scale))
         first = self.head(F.pixel_unshuffle(image, FOLD))
         return first + self.body(first)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Unfold the features into an image."""
-        height, width = low.shape[-2] * self.scale, low.shape[-1] * self.scale
-        return super().reconstruct(features, low)[..., :height, :width]
+        height, width = degraded.shape[-2] * self.scale, degraded.shape[-1] * self.scale
+        return super().reconstruct(features, degraded)[..., :height, :width]
 
 
 PAPER = (

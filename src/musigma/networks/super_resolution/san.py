@@ -141,8 +141,8 @@ class SAN(Network):
         value_range: Range the layers work in. Official weights expect 255.
     """
 
-    feature_radius = None
-    radius = None
+    feature_receptive_radius = None
+    receptive_radius = None
 
     def __init__(
         self,
@@ -157,7 +157,7 @@ class SAN(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
-        self.num_values = 18 * width
+        self.activation_floats_per_pixel = 18 * width
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         self.non_local = nn.Sequential(OrderedDict(non_local=NonLocal(width)))
@@ -166,15 +166,15 @@ class SAN(Network):
         self.gamma = nn.Parameter(torch.zeros(1))
         self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        first = self.head(self.shift(low))
+        first = self.head(self.shift(degraded))
         source = features = self.non_local(first)
         for group in self.RG:
             features = group(features) + self.gamma * source
         return first + self.non_local(features)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.tail(features))
 

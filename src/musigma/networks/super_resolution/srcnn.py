@@ -26,18 +26,18 @@ class SRCNN(Network):
         super().__init__()
         self.scale = scale
         self.feature_channels = width // 2
-        self.feature_radius = radius_of(4 + 2, scale)
-        self.radius = radius_of(4 + 2 + 2, scale)
+        self.feature_receptive_radius = radius_of(4 + 2, scale)
+        self.receptive_radius = radius_of(4 + 2 + 2, scale)
         self.conv1 = WideConv2d(3, width, kernel_size=9)
         self.conv2 = nn.Conv2d(width, width // 2, kernel_size=5, padding=2)
         self.conv3 = nn.Conv2d(width // 2, 3, kernel_size=5, padding=2)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees."""
-        first = torch.relu(self.conv1(enlarge(low, self.scale)))
+        first = torch.relu(self.conv1(enlarge(degraded, self.scale)))
         return torch.relu(self.conv2(first))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Turn the features into an image."""
         return self.conv3(features)
 

@@ -43,9 +43,9 @@ class SRResNet(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
-        self.feature_radius = 4 + 2 * num_blocks + 1
+        self.feature_receptive_radius = 4 + 2 * num_blocks + 1
         # The 9x9 convolution reaches two pixels of the small grid, the upsampler one more.
-        self.radius = self.feature_radius + 3
+        self.receptive_radius = self.feature_receptive_radius + 3
         self.head = nn.Sequential(WideConv2d(3, width, kernel_size=9), nn.PReLU())
         self.body = nn.Sequential(
             *[NormalisedBlock(width) for _ in range(num_blocks)],
@@ -57,12 +57,12 @@ class SRResNet(Network):
             layers += [conv3x3(width, width * step**2), nn.PixelShuffle(step), nn.PReLU()]
         self.tail = nn.Sequential(*layers, WideConv2d(width, 3, kernel_size=9))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        first = self.head(low)
+        first = self.head(degraded)
         return first + self.body(first)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.tail(features)
 
@@ -105,8 +105,8 @@ class SRResNetRealSR(Network):
         self.size_multiple = self.cell // common
         num_trunk = 2 + 2 * num_blocks
         # An image pixel sees whole cells, so up to a cell's rest more than the convolutions reach.
-        self.feature_radius = radius_of(num_trunk * self.cell + self.cell - common, scale)
-        self.radius = radius_of((num_trunk + 2) * self.cell + self.cell - common, scale)
+        self.feature_receptive_radius = radius_of(num_trunk * self.cell + self.cell - common, scale)
+        self.receptive_radius = radius_of((num_trunk + 2) * self.cell + self.cell - common, scale)
         self.head = conv3x3(3 * self.cell**2, width)
         blocks = [PlainBlock(width) for _ in range(num_blocks)]
         self.body = nn.Sequential(*blocks, conv3x3(width, width))
@@ -117,15 +117,15 @@ class SRResNetRealSR(Network):
             nn.PixelShuffle(self.cell),
         )
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        image = pad_to_multiple(enlarge(low, self.scale), self.cell, mode="replicate")
+        image = pad_to_multiple(enlarge(degraded, self.scale), self.cell, mode="replicate")
         first = self.head(nn.functional.pixel_unshuffle(image, self.cell))
         return first + self.body(first)
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Turn the features into the pixels of each cell."""
-        height, width = low.shape[-2:]
+        height, width = degraded.shape[-2:]
         return self.tail(features)[..., : height * self.scale, : width * self.scale]
 
 

@@ -184,8 +184,8 @@ class SwinIR(Network):
         super().__init__()
         self.scale = self.feature_scale = scale
         self.feature_channels = width
-        self.feature_radius = _radius(num_groups, num_blocks, window, last_convs=1)
-        self.radius = _radius(num_groups, num_blocks, window, last_convs=2)
+        self.feature_receptive_radius = _radius(num_groups, num_blocks, window, last_convs=1)
+        self.receptive_radius = _radius(num_groups, num_blocks, window, last_convs=2)
         self.size_multiple = self.window = window
         self.shift = MeanShift(value_range=value_range)
         self.conv_first = conv3x3(3, width)
@@ -202,18 +202,18 @@ class SwinIR(Network):
                 nn.init.trunc_normal_(module.weight, std=0.02)
                 nn.init.zeros_(module.bias)
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk, with the padding."""
-        first = self.conv_first(pad_by_mirror(self.shift(low), multiple=self.window))
+        first = self.conv_first(pad_by_mirror(self.shift(degraded), multiple=self.window))
         apart = wrapped_apart(first.shape[-2], first.shape[-1], self.window, first.device)
         tokens = self.patch_embed(first.permute(0, 2, 3, 1))
         for layer in self.layers:
             tokens = layer(tokens, apart)
         return first + self.conv_after_body(self.norm(tokens).permute(0, 3, 1, 2))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Enlarge the features, turn them into an image and cut the padding off."""
-        height, width = (self.scale * side for side in low.shape[-2:])
+        height, width = (self.scale * side for side in degraded.shape[-2:])
         return self.shift.inverse(self.upsample(features))[..., :height, :width]
 
 

@@ -36,8 +36,8 @@ class VDSR(Network):
         super().__init__()
         self.scale = scale
         self.feature_channels = width
-        self.feature_radius = radius_of(num_layers - 1, scale)
-        self.radius = radius_of(num_layers, scale)
+        self.feature_receptive_radius = radius_of(num_layers - 1, scale)
+        self.receptive_radius = radius_of(num_layers, scale)
         self.shift = MeanShift(value_range=value_range)
         layers = [
             nn.Sequential(conv3x3(width if index else 3, width, bias=bias), nn.ReLU(inplace=True))
@@ -46,13 +46,13 @@ class VDSR(Network):
         init_plain(layers)
         self.body = nn.Sequential(*layers, nn.Sequential(conv3x3(width, 3, bias=bias)))
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees."""
-        return self.body[:-1](self.shift(enlarge(low, self.scale)))
+        return self.body[:-1](self.shift(enlarge(degraded, self.scale)))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Add the correction to the enlarged image."""
-        return enlarge(low, self.scale) + self.body[-1](features) / self.shift.value_range
+        return enlarge(degraded, self.scale) + self.body[-1](features) / self.shift.value_range
 
 
 class ConvReLU(nn.Module):
@@ -87,23 +87,23 @@ class VDSRY(Network):
         super().__init__()
         self.scale = scale
         self.feature_channels = width
-        self.feature_radius = radius_of(num_layers - 1, scale)
-        self.radius = radius_of(num_layers, scale)
+        self.feature_receptive_radius = radius_of(num_layers - 1, scale)
+        self.receptive_radius = radius_of(num_layers, scale)
         self.input = conv3x3(1, width, bias=False)
         self.relu = nn.ReLU(inplace=True)
         self.residual_layer = nn.Sequential(*[ConvReLU(width) for _ in range(num_layers - 2)])
         self.output = conv3x3(width, 1, bias=False)
         init_plain([self.input, *self.residual_layer])
 
-    def features(self, low: Tensor) -> Tensor:
+    def features(self, degraded: Tensor) -> Tensor:
         """Return what the last convolution sees."""
-        luma = rgb_to_y(enlarge_8_bit(low, self.scale))
+        luma = rgb_to_y(enlarge_8_bit(degraded, self.scale))
         return self.residual_layer(self.relu(self.input(luma)))
 
-    def reconstruct(self, features: Tensor, low: Tensor) -> Tensor:
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Add the correction to the luma of the enlarged image."""
         # With the chroma kept, luma moves all three colours alike; white spans 219 of 255 levels.
-        return enlarge_8_bit(low, self.scale) + self.output(features) * (255 / 219)
+        return enlarge_8_bit(degraded, self.scale) + self.output(features) * (255 / 219)
 
 
 def init_plain(layers: Iterable[nn.Module]) -> None:

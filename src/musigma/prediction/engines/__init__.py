@@ -2,7 +2,7 @@
 
 from musigma.prediction.engines.base import Engine
 from musigma.prediction.engines.choice import ENGINES, choose_engine, make_engine
-from musigma.prediction.engines.onnx_file import export_onnx, read_calibration, read_metadata
+from musigma.prediction.engines.onnx_file import export_onnx, read_metadata
 from musigma.prediction.engines.runtimes import load_onnx
 from musigma.prediction.engines.torch_engine import TorchEngine
 
@@ -14,6 +14,5 @@ __all__ = [
     "export_onnx",
     "load_onnx",
     "make_engine",
-    "read_calibration",
     "read_metadata",
 ]

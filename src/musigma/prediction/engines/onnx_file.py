@@ -3,7 +3,7 @@
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,46 +12,53 @@ from typing import Any
 import torch
 
 from musigma.atomic import write_atomically
-from musigma.networks import Model, Network, entry, num_params
+from musigma.networks import Network, entry, num_params
 from musigma.networks.weights_file import describe
 from musigma.types import ConfigError, WeightsError
-from musigma.uncertainty.calibration import Calibration
 
 INPUT, OUTPUTS = "low", ("mean", "sigma")
 _KEY = "musigma"
 
 
-def export_onnx(model: Model, path: Path, *, opset: int | None = None) -> None:
-    """Write a model as an ONNX file, atomically.
+def export_onnx(
+    network: Network,
+    path: Path,
+    *,
+    metadata: Mapping[str, Any],
+    digest: str = "",
+    opset: int | None = None,
+) -> None:
+    """Write a network as an ONNX file, atomically.
 
     The input ``low`` is ``(N, C, H, W)`` float32 in ``[0, 1]``, a noise map included where the
     network takes one; the outputs ``mean`` and, with a sigma branch, ``sigma`` are those of the
     network. Metadata under ``musigma`` is JSON: what a weights file of ours says, its digest, and
-    the facts of the network. `read_metadata` and `read_calibration` read it back.
+    the facts of the network. `read_metadata` reads it back.
 
     Args:
-        model: What to export.
+        network: What to export.
         path: Where; the suffix must be ``.onnx``.
+        metadata: What the weights file says; its calibration included.
+        digest: Of the weights.
         opset: Version of the ONNX operators; by default the exporter's own choice.
     """
     if path.suffix != ".onnx":
         raise ConfigError(f"{path.name} was not written: the name must end in .onnx")
-    network = model.network
-    metadata = {
-        **model.metadata,
+    stored = {
+        **metadata,
         **describe(network),
-        "digest": model.digest,
+        "digest": digest,
         "card": {
             "params": num_params(network),
             "in_channels": network.in_channels,
             "out_channels": network.out_channels,
-            "noise_map": entry(model.name).noise_map,
-            "radius": network.radius,
+            "noise_map": network.takes_noise_level,
+            "radius": network.receptive_radius,
             "size_multiple": network.size_multiple,
-            "paper": entry(model.name).paper,
+            "paper": entry(network.build_spec.name).paper,
         },
     }
-    content = to_onnx(network, opset=opset, metadata=metadata)
+    content = to_onnx(network, opset=opset, metadata=stored)
     try:
         write_atomically(path, content)
     except OSError as error:
@@ -102,12 +109,6 @@ def read_metadata(path: Path) -> dict[str, Any]:
     if not found:
         raise WeightsError(f"{path.name} was not written by 'musigma export'; export it anew")
     return json.loads(found[0])
-
-
-def read_calibration(path: Path) -> Calibration | None:
-    """Return the calibration that an exported model carries, if any."""
-    stored = read_metadata(path).get("calibration")
-    return Calibration.from_dict(stored) if stored else None
 
 
 def require(*packages: str, extra: str) -> None:

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musigma.networks import Model
+from musigma.networks import Network
 from musigma.networks.weights_file import build
 from musigma.prediction.engines.onnx_file import INPUT, read_metadata, require
 from musigma.types import ConfigError, Prediction, WeightsError
@@ -56,10 +56,10 @@ class OpenVinoEngine:
         return _prediction(list(self._compiled([_array(tiles)]).values()))
 
 
-def load_onnx(path: Path) -> tuple[Model, OnnxEngine]:
-    """Load a file of `export_onnx`: the model has the facts and no weights, the engine runs it.
+def load_onnx(path: Path) -> tuple[Network, OnnxEngine]:
+    """Load a file of `export_onnx`: a network without weights, and the engine that runs it.
 
-    ``predict(model.network, image, engine=engine)`` restores an image with it.
+    ``predict(network, image, engine=engine)`` restores an image with it.
     """
     metadata = read_metadata(path)
     try:
@@ -67,9 +67,7 @@ def load_onnx(path: Path) -> tuple[Model, OnnxEngine]:
             network = build(metadata).eval()
     except (ConfigError, KeyError, TypeError) as error:
         raise WeightsError(f"{path.name} describes no network known here: {error}") from error
-    name, digest = network.identity.name, metadata.get("digest", "")
-    model = Model(network=network, name=name, metadata=metadata, digest=digest)
-    return model, OnnxEngine(path.read_bytes())
+    return network, OnnxEngine(path.read_bytes())
 
 
 def _array(tiles: Tensor) -> NDArray[np.float32]:

@@ -32,10 +32,10 @@ class SigmaCalibration(Protocol):
     def coverage(self) -> float:
         """The share of values its intervals aim at."""
 
-    def calibrated_sigma(self, sigma: Tensor) -> Tensor:
+    def std(self, sigma: Tensor) -> Tensor:
         """Return sigma as the std of a normal distribution."""
 
-    def apply(self, sigma: Tensor) -> Tensor:
+    def half_width(self, sigma: Tensor) -> Tensor:
         """Return the half-width of the interval round the mean."""
 
 
@@ -102,8 +102,8 @@ class UncertaintyMetrics:
         if self.calibration is None:
             half_width = self._factor * sigma.clamp_min(SIGMA_FLOOR)
         else:
-            half_width = self.calibration.apply(sigma)
-            std = self.calibration.calibrated_sigma(sigma)
+            half_width = self.calibration.half_width(sigma)
+            std = self.calibration.std(sigma)
             self._calibrated.update(mean, target, std)
             self._calibrated_residuals.update(mean, target, MEAN_OVER_STD * std)
         self._intervals.update(mean, target, half_width)

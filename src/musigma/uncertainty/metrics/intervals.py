@@ -47,7 +47,10 @@ class Intervals:
         """Return coverage and width over all values seen."""
         if not self.num_values:
             raise DataError("intervals over no images have no coverage; call update first")
-        return IntervalScore(self.num_covered / self.num_values, self.total_width / self.num_values)
+        return IntervalScore(
+            self.num_covered / self.num_values,
+            self.total_width / self.num_values,
+        )
 
 
 class ReliabilityCurve(NamedTuple):
