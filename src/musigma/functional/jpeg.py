@@ -86,7 +86,8 @@ def quantization_tables(
         >>> luma[0, :8].int().tolist()
         [8, 6, 5, 8, 12, 20, 26, 31]
     """
-    quality = torch.as_tensor(quality, device=device, dtype=torch.float32).expand(num_images)
+    if not isinstance(quality, Tensor):
+        quality = torch.full((num_images,), float(quality), device=device)
     # Integers: a division that is off in the last bit would move an entry by one.
     quality = quality.round().int().clamp(1, 100)
     percent = torch.where(quality < 50, 5000 // quality, 200 - 2 * quality)
