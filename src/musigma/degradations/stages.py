@@ -12,12 +12,15 @@ from musigma.functional import blur as blurs
 from musigma.functional import shrink as shrinks
 from musigma.functional.color import quantise
 from musigma.functional.jpeg import BLOCK, jpeg
-from musigma.functional.resize import bicubic_down
+from musigma.functional.resize import bicubic_down, bicubic_down_by_matrices
 from musigma.functional.sensor_noise import gaussian_noise, poisson_noise
 from musigma.types import ConfigError
 
 Amount = float | tuple[float, float] | Value
 """A number, the two limits of a range to draw it from, or a value."""
+
+LARGEST_MATRIX = 512
+"""Longest side of an image that is shrunk by dense matrices."""
 
 STDS_IN_RADIUS = 3
 """A Gaussian kernel is cut off at so many standard deviations, the largest that may be drawn."""
@@ -228,7 +231,8 @@ class Bicubic(Degradation):
         self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """Shrink all images alike."""
-        return bicubic_down(target, self.scale)
+        small = max(target.shape[-2:]) <= LARGEST_MATRIX
+        return (bicubic_down_by_matrices if small else bicubic_down)(target, self.scale)
 
     def __str__(self) -> str:
         """The text that gives it where it is all there is."""
@@ -255,6 +259,10 @@ class Noise(Stage):
 
     def __init__(self, std: Amount, *, grey: Amount = 0) -> None:
         super().__init__(std=std, grey=grey)
+
+    def noise_level(self, draws: Tensor) -> Tensor | None:
+        """Return the level of each image, where every channel has its own noise."""
+        return self.drawn(draws)["std"] if self.values["grey"].high == 0 else None
 
     def __call__(
         self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
@@ -355,7 +363,7 @@ STAGES: dict[str, type[Stage]] = {
 def _checked(stage: str, parameter: Parameter, value: Value) -> Value:
     if parameter.allowed:
         numbers = value.numbers if isinstance(value, OneOf) else (value.low, value.high)
-        if value.num_draws and isinstance(value, Range) or not {*numbers} <= {*parameter.allowed}:
+        if (value.num_draws and isinstance(value, Range)) or not {*numbers} <= {*parameter.allowed}:
             allowed = " or ".join(f"{number:g}" for number in parameter.allowed)
             raise ConfigError(f"{stage}: {parameter.name} is {allowed}, not {value}")
     if value.low < parameter.low or value.high > parameter.high:

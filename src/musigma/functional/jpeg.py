@@ -240,12 +240,12 @@ class _Transform(NamedTuple):
 
 
 # A compiler takes what these return as constants; a captured graph finds them in place.
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _transform(device: torch.device) -> _Transform:
     return _cached_transform(device)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _standard_tables(device: torch.device) -> Tensor:
     return _cached_tables(device)
 
