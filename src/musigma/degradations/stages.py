@@ -82,7 +82,23 @@ class Stage(Degradation):
         return f"{self.name}({', '.join(told)})" if told else self.name
 
 
-class Blur(Stage):
+class _BlurStage(Stage):
+    @property
+    def is_blur(self) -> bool:
+        """It is."""
+        return True
+
+    def __call__(
+        self,
+        target: Tensor,
+        draws: Tensor,
+        generator: torch.Generator | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Blur each image with its kernel."""
+        return blurs.blur(target, self.kernels(draws))
+
+
+class Blur(_BlurStage):
     """Convolution with a Gaussian, of one width or of two at an angle.
 
     Args:
@@ -114,11 +130,6 @@ class Blur(Stage):
         widest = max(self.values[name].high for name in ("std", "across") if name in self.values)
         self.filter_radius = math.ceil(STDS_IN_RADIUS * widest)
 
-    @property
-    def is_blur(self) -> bool:
-        """It is."""
-        return True
-
     def kernels(self, draws: Tensor) -> Tensor:
         """Return a kernel per image."""
         drawn = self.drawn(draws)
@@ -129,14 +140,8 @@ class Blur(Stage):
             radius=self.filter_radius,
         )
 
-    def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Blur each image with its kernel."""
-        return blurs.blur(target, self.kernels(draws))
 
-
-class MotionBlur(Stage):
+class MotionBlur(_BlurStage):
     """Blur by a camera that moved straight during the exposure.
 
     Args:
@@ -158,23 +163,12 @@ class MotionBlur(Stage):
         super().__init__(length=length, angle=angle)
         self.filter_radius = math.ceil(self.values["length"].high / 2)
 
-    @property
-    def is_blur(self) -> bool:
-        """It is."""
-        return True
-
     def kernels(self, draws: Tensor) -> Tensor:
         """Return a kernel per image."""
         drawn = self.drawn(draws)
         return blurs.motion_kernels(
             drawn["length"], angle=drawn["angle"], radius=self.filter_radius
         )
-
-    def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Blur each image with its kernel."""
-        return blurs.blur(target, self.kernels(draws))
 
 
 class Shrink(Degradation):
@@ -195,7 +189,10 @@ class Shrink(Degradation):
         self.filter_radius = shrinks.filter_radius(method, scale)
 
     def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
+        self,
+        target: Tensor,
+        draws: Tensor,  # noqa: ARG002
+        generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Shrink all images alike."""
         rows, columns = (
@@ -225,14 +222,29 @@ class Bicubic(Degradation):
         self.filter_radius = shrinks.filter_radius("bicubic", scale)
 
     def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
+        self,
+        target: Tensor,
+        draws: Tensor,  # noqa: ARG002
+        generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Shrink all images alike."""
-        return bicubic_down(target, self.scale)
+        return _bicubic_down(target, self.scale)
 
     def __str__(self) -> str:
         """The text that gives it where it is all there is."""
         return "bicubic"
+
+
+# To a compiler the function is one operation, since it could not trace its making of weights.
+@torch.library.custom_op("musigma::bicubic_down", mutates_args=())
+def _bicubic_down(image: Tensor, scale: int) -> Tensor:
+    return bicubic_down(image, scale)
+
+
+@_bicubic_down.register_fake
+def _(image: Tensor, scale: int) -> Tensor:
+    num, channels, height, width = image.shape
+    return image.new_empty(num, channels, height // scale, width // scale)
 
 
 class Noise(Stage):
@@ -318,7 +330,10 @@ class Jpeg(Stage):
         super().__init__(quality=quality, subsampling=subsampling)
 
     def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
+        self,
+        target: Tensor,
+        draws: Tensor,
+        generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Code each image with its quality."""
         drawn = self.drawn(draws)
@@ -340,7 +355,10 @@ class Round(Stage):
         super().__init__()
 
     def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
+        self,
+        target: Tensor,
+        draws: Tensor,  # noqa: ARG002
+        generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Round all images alike."""
         return quantise(target)
@@ -355,7 +373,8 @@ STAGES: dict[str, type[Stage]] = {
 def _checked(stage: str, parameter: Parameter, value: Value) -> Value:
     if parameter.allowed:
         numbers = value.numbers if isinstance(value, OneOf) else (value.low, value.high)
-        if value.num_draws and isinstance(value, Range) or not {*numbers} <= {*parameter.allowed}:
+        is_range = isinstance(value, Range) and value.num_draws > 0
+        if is_range or not {*numbers} <= {*parameter.allowed}:
             allowed = " or ".join(f"{number:g}" for number in parameter.allowed)
             raise ConfigError(f"{stage}: {parameter.name} is {allowed}, not {value}")
     if value.low < parameter.low or value.high > parameter.high:

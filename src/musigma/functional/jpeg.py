@@ -163,7 +163,7 @@ def _code(planes: Sequence[Tensor], tables: Sequence[Tensor]) -> list[Tensor]:
     # All planes in one go: on a GPU the number of operations counts, not their size.
     counts = [block.shape[1] for block in blocks]
     table = [t[:, None].expand(-1, count, -1) for t, count in zip(tables, counts, strict=True)]
-    coded = _code_blocks(torch.cat(blocks, 1), torch.cat(table, 1)).split(counts, 1)
+    coded = torch.split(_code_blocks(torch.cat(blocks, 1), torch.cat(table, 1)), counts, 1)
     return [
         _from_blocks(block, whole.shape)[..., : plane.shape[-2], : plane.shape[-1]]
         for block, whole, plane in zip(coded, padded, planes, strict=True)
@@ -240,12 +240,12 @@ class _Transform(NamedTuple):
 
 
 # A compiler takes what these return as constants; a captured graph finds them in place.
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _transform(device: torch.device) -> _Transform:
     return _cached_transform(device)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _standard_tables(device: torch.device) -> Tensor:
     return _cached_tables(device)
 

@@ -38,8 +38,8 @@ def poisson_noise(
 ) -> Tensor:
     """Add noise whose variance grows with the signal, as counted light has it.
 
-    The noise is Gaussian, as that of many photons is. In 8-bit levels its variance is ``gain`` times
-    the signal: at level 100 a gain of 0.25 gives a standard deviation of 5.
+    The noise is Gaussian, as that of many photons is. In 8-bit levels its variance is ``gain``
+    times the signal: at level 100 a gain of 0.25 gives a standard deviation of 5.
 
     Args:
         image: ``(N, C, H, W)`` in ``[0, 1]``; values below 0 count as 0.

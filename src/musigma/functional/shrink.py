@@ -36,7 +36,7 @@ def shrink(image: Tensor, row_matrices: Tensor, column_matrices: Tensor) -> Tens
     return row_matrices @ (image @ column_matrices.transpose(-2, -1))
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def shrink_matrices(
     methods: Sequence[str], length: int, scale: int, device: torch.device
 ) -> Tensor:
