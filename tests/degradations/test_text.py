@@ -29,13 +29,13 @@ TEXTS = [
     "noise(5)/poisson(1)?0.5/(jpeg(50)/jpeg(60)) | area",
     "(noise(5)?0.5)?0.5 | area",
     "blur(1e-05) | area",
+    "area | noise(1/5..9/20, gain=0/0.1..2:log, grain=0.5) | poisson(1, grain=0..1)",
 ]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_round_trip(text):
     degradation = parse(text, scale=2)
-    assert str(degradation).replace("1*", "*") != ""
     assert parse(str(degradation), scale=2) == degradation
     assert str(parse(str(degradation), scale=2)) == str(degradation)
 
@@ -53,9 +53,8 @@ def test_photo_has_a_text_of_its_own(scale):
 
 
 def test_what_is_read_is_what_is_built():
-    read = parse("blur(.5..2)?.7|2*area / lanczos|noise(3,1)|jpeg( 444/420 , 444 )"[:0] or
-                 "blur(.5..2)?.7|2*area / lanczos|noise(3,1)|jpeg(30, 444)|poisson(gain=1)|round",
-                 scale=4)  # fmt: skip
+    text = "blur(.5..2)?.7|2*area / lanczos|noise(3,grey=1)|jpeg( 30, 444)|poisson(gain=1)|round"
+    read = parse(text, scale=4)
     built = Chain(
         [
             Maybe(Blur((0.5, 2)), 0.7),
@@ -68,8 +67,8 @@ def test_what_is_read_is_what_is_built():
     )
     assert read == built
     assert hash(read) == hash(built)
-    assert parse("motion(1..3:log, angle=0/90)") == MotionBlur(
-        Range(1, 3, log=True), angle=OneOf((0, 90), (1, 1))
+    assert parse("motion(1..3:log, angle=0/3*90..120)") == MotionBlur(
+        Range(1, 3, log=True), angle=OneOf((Range(0, 0), Range(90, 120)), (1, 3))
     )
     assert parse("motion(3)") != parse("motion(2)")
 
@@ -105,7 +104,7 @@ def test_bicubic_alone_is_the_published_one():
         ("jpeg(10..101)", "between 1 and 100, not at 10..101"),
         ("jpeg", r"jpeg needs a number: jpeg\(quality\)"),
         ("noise(5, std=3)", "std is given twice"),
-        ("noise(1, 0, 3)", "noise takes std, grey; got 3 arguments"),
+        ("jpeg(1, 420, 3)", "jpeg takes quality, subsampling; got 3 arguments"),
         ("round(3)", "round takes none; got 1 arguments"),
         ("blur(2, across=1)", "needs both across and angle"),
         ("area(2)", "expected no arguments, since area takes none before"),

@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 import torch
-from helpers.natural import natural
 from scipy import ndimage
 
+from helpers.natural import natural
 from musigma.functional.blur import blur, gaussian_kernels, motion_kernels
 from musigma.types import ImageError
 
@@ -44,7 +44,9 @@ def test_two_widths_at_an_angle_by_their_covariance():
         radians = math.radians(float(angle[n]))
         axis = torch.tensor([math.cos(radians), math.sin(radians)]).double()
         aside = torch.tensor([-axis[1], axis[0]])
-        expected = float(std[n]) ** 2 * axis.outer(axis) + float(across[n]) ** 2 * aside.outer(aside)
+        expected = float(std[n]) ** 2 * axis.outer(axis) + float(across[n]) ** 2 * aside.outer(
+            aside
+        )
         right, down = kernels[n].sum(0), kernels[n].sum(1)
         moments = [right @ line**2, kernels[n] @ line @ line, down @ line**2]
         wanted = [expected[0, 0], expected[0, 1], expected[1, 1]]

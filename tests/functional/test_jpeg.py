@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.natural import natural
 from PIL import Image
 
+from helpers.natural import natural
 from musigma.functional.jpeg import jpeg, quantization_tables
 from musigma.types import ImageError
 

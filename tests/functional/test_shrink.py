@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 import torch
-from helpers.natural import natural
 from PIL import Image
 from torch.nn.functional import interpolate
 
+from helpers.natural import natural
 from musigma.functional.resize import resize
 from musigma.functional.shrink import METHODS, filter_radius, shrink, shrink_matrices, shrink_matrix
 from musigma.types import ConfigError, ImageError

@@ -2,15 +2,17 @@
 
 The grammar, from the loosest to the tightest binding::
 
-    chain       = alternatives { "|" alternatives }     one after another
-    alternatives = [weight "*"] part { "/" [weight "*"] part }   one of them for each image
-    part        = stage [ "?" probability ]             only for some images
-    stage       = name [ "(" arguments ")" ] | "(" chain ")"
-    arguments   = [name "="] value { "," [name "="] value }
-    value       = number | number ".." number [":log"] | [weight "*"] number { "/" ... }
+    chain        = alternatives { "|" alternatives }               one after another
+    alternatives = [weight "*"] part { "/" [weight "*"] part }     one of them for each image
+    part         = stage [ "?" probability ]                       only for some images
+    stage        = name [ "(" arguments ")" ] | "(" chain ")"
+    arguments    = [name "="] value { "," [name "="] value }
+    value        = [weight "*"] range { "/" [weight "*"] range }   a number from one of them
+    range        = number [ ".." number [":log"] ]
 
-- A stage is one of ``blur(std, across, angle)``, ``motion(length, angle)``, ``noise(std, grey)``,
-  ``poisson(gain, grey)``, ``jpeg(quality, subsampling)``, ``round``; a way of shrinking
+- A stage is one of ``blur(std, across, angle)``, ``motion(length, angle)``,
+  ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``,
+  ``jpeg(quality, subsampling)``, ``round``; a way of shrinking
   (`musigma.functional.shrink.shrink_matrix` lists them): ``bicubic``, ``area``, ``lanczos`` ...; or
   a chain with a name: ``photo``. Their classes in `musigma.degradations.stages` say what the
   arguments mean.
@@ -168,16 +170,15 @@ class _Reader:
         return name, self._value()
 
     def _value(self) -> Value:
-        weights, numbers = [self._weight()], [self._number()]
-        if self._skip(".."):
-            high = self._number()
-            return Range(numbers[0], high, log=self._log())
+        weights, options = [self._weight()], [self._range()]
         while self._skip("/"):
             weights.append(self._weight())
-            numbers.append(self._number())
-        if len(numbers) == 1:
-            return Range(numbers[0], numbers[0])
-        return OneOf(tuple(numbers), tuple(weights))
+            options.append(self._range())
+        return options[0] if len(options) == 1 else OneOf(tuple(options), tuple(weights))
+
+    def _range(self) -> Range:
+        low = self._number()
+        return Range(low, self._number(), log=self._log()) if self._skip("..") else Range(low, low)
 
     def _log(self) -> bool:
         if not self._skip(":"):
