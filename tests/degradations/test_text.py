@@ -90,6 +90,8 @@ def test_bicubic_alone_is_the_published_one():
     assert parse("", scale=2) == Bicubic(2)
     assert parse(" bicubic ", scale=3) == parse(str(Bicubic(3)), scale=3)
     assert parse("bicubic | round", scale=2).stages[0] == Shrink("bicubic", 2)
+    assert parse("bicubic/area", scale=2).options[0] == Shrink("bicubic", 2)
+    assert parse("bicubic/(area | jpeg(50))", scale=2).options[0] == Bicubic(2)
 
 
 @pytest.mark.parametrize(

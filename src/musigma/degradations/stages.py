@@ -10,7 +10,7 @@ from musigma.degradations.base import Degradation
 from musigma.degradations.values import Amount, Value, as_value, numbers_of
 from musigma.functional import blur as blurs
 from musigma.functional import shrink as shrinks
-from musigma.functional.color import quantise
+from musigma.functional.color import quantise, to_uint8
 from musigma.functional.jpeg import BLOCK, jpeg
 from musigma.functional.resize import bicubic_down
 from musigma.functional.sensor_noise import sensor_noise
@@ -192,11 +192,12 @@ class Shrink(Degradation):
         generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Shrink all images alike."""
+        device, dtype = target.device, target.dtype
         rows, columns = (
-            shrinks.shrink_matrices((self.method,), side, self.scale, target.device)[0]
+            shrinks.shrink_matrices((self.method,), side, self.scale, device, dtype)[0]
             for side in target.shape[-2:]
         )
-        return shrinks.shrink(target, rows.to(target.dtype), columns.to(target.dtype))
+        return shrinks.shrink(target, rows, columns)
 
     def __str__(self) -> str:
         """The name of the way."""
@@ -225,23 +226,13 @@ class Bicubic(Degradation):
         generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Shrink all images alike."""
-        return _bicubic_down(target, self.scale)
+        if torch.compiler.is_compiling():
+            return _bicubic_by_matrices(target, self.scale)
+        return bicubic_down(target, self.scale)
 
     def __str__(self) -> str:
         """The text that gives it where it is all there is."""
         return "bicubic"
-
-
-# To a compiler the function is one operation, since it could not trace its making of weights.
-@torch.library.custom_op("musigma::bicubic_down", mutates_args=())
-def _bicubic_down(image: Tensor, scale: int) -> Tensor:
-    return bicubic_down(image, scale)
-
-
-@_bicubic_down.register_fake
-def _(image: Tensor, scale: int) -> Tensor:
-    num, channels, height, width = image.shape
-    return image.new_empty(num, channels, height // scale, width // scale)
 
 
 _GREY = Parameter("grey", 0, 1, default=0, allowed=(0, 1))
@@ -416,6 +407,18 @@ def _grain_radius(values: dict[str, Value]) -> int:
 
 def _grain_kernels(drawn: dict[str, Tensor], radius: int) -> Tensor | None:
     return blurs.gaussian_kernels(drawn["grain"], radius=radius) if "grain" in drawn else None
+
+
+def _bicubic_by_matrices(image: Tensor, scale: int) -> Tensor:
+    """Do to the bit what `bicubic_down` does, of which a compiler cannot trace the weights."""
+    device, dtype = image.device, torch.float64
+    rows, columns = (
+        shrinks.shrink_matrices(("bicubic",), side, scale, device, dtype)[0]
+        for side in image.shape[-2:]
+    )
+    work = (rows @ to_uint8(image).to(dtype) + 0.5).floor().clamp(0, 255)
+    work = (work @ columns.T + 0.5).floor().clamp(0, 255)
+    return work.to(image.dtype) / 255
 
 
 def _as_bool(value: Value, drawn: Tensor, yes: float) -> bool | Tensor:

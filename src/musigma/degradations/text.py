@@ -22,8 +22,9 @@ The grammar, from the loosest to the tightest binding::
   A chain shrinks once. Where no way is named and the scale is above 1, it is ``bicubic``, before
   the first stage that is more than a blur: a camera blurs, then samples, then adds noise.
 - ``bicubic`` alone is the published benchmark: MATLAB's imresize with its rounding to 8 bits, bit
-  for bit. In all other texts shrinking is not rounded; end them with ``round`` for what a file
-  would hold (``jpeg`` rounds by itself).
+  for bit. Alone is the whole text, or one alternative beside others that do more than shrink.
+  Everywhere else shrinking is not rounded; end a text with ``round`` for what a file would hold
+  (``jpeg`` rounds by itself).
 """
 
 import re
@@ -121,9 +122,17 @@ class _Reader:
             options.append(self._part())
         if len(options) == 1:
             return options[0]
-        if any(option.scale > 1 for option in options):
-            options = [o if o.scale > 1 else _with_bicubic(o, self.scale) for o in options]
-        return Choice(options, weights)
+        return Choice(self._alike(options), weights)
+
+    def _alike(self, options: list[Degradation]) -> list[Degradation]:
+        """Let all shrink where one does, and let ``bicubic`` alone be the published one."""
+        if all(option.scale == 1 for option in options):
+            return options
+        options = [o if o.scale > 1 else _with_bicubic(o, self.scale) for o in options]
+        if all(isinstance(option, Shrink) for option in options):
+            return options
+        alone = Shrink("bicubic", self.scale)
+        return [Bicubic(self.scale) if option == alone else option for option in options]
 
     def _weight(self) -> float:
         if self._next.type != "number" or self.tokens[self.position + 1].text != "*":
