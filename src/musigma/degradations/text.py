@@ -78,6 +78,16 @@ def parse(text: str, *, scale: int = 1) -> Degradation:
     return degradation
 
 
+def photo(scale: int) -> Degradation:
+    """Return the chain for photographs: what users' files are made by, at random.
+
+    Example:
+        >>> photo(2) == parse("photo", scale=2), photo(2).margin
+        (True, 16)
+    """
+    return parse("photo", scale=scale)
+
+
 def names() -> list[str]:
     """Return the names that a text may use."""
     return [*NAMED, *STAGES, *METHODS]
