@@ -68,35 +68,6 @@ def bicubic_down(image: Tensor, scale: int) -> Tensor:
     return _in_8_bits(image, (height // scale, width // scale))
 
 
-def bicubic_down_by_matrices(image: Tensor, scale: int) -> Tensor:
-    """Return what `bicubic_down` returns, bit for bit, by products with dense matrices.
-
-    For small images this is quicker on a GPU, and it can be compiled and captured.
-
-    Args:
-        image: ``(N, C, H, W)``, float in ``[0, 1]``; both sides are multiples of the scale.
-        scale: Zoom factor.
-    """
-    rows, columns = (shrink_matrix_of(side, scale, image.device) for side in image.shape[-2:])
-    levels = (image.clamp(0, 1) * 255).round().double()
-    levels = (rows @ levels + 0.5).floor().clamp(0, 255)
-    levels = (levels @ columns.T + 0.5).floor().clamp(0, 255)
-    return levels.to(image.dtype) / 255
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def shrink_matrix_of(length: int, scale: int, device: torch.device) -> Tensor:
-    """Return imresize along one side as a matrix, ``(length / scale, length)`` in double."""
-    return _cached_matrix(length, scale, device)
-
-
-@lru_cache(maxsize=64)
-def _cached_matrix(length: int, scale: int, device: torch.device) -> Tensor:
-    with torch.inference_mode(False):  # cached tensors outlive the caller's inference mode
-        unit = torch.eye(length, dtype=torch.float64)
-        return resize(unit[None, None], size=(length // scale, length))[0, 0].to(device)
-
-
 def bicubic_up(image: Tensor, scale: int) -> Tensor:
     """Return imresize(image, scale) in 8 bits, the bicubic row of every table.
 
