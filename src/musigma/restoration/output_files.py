@@ -7,9 +7,9 @@ from threading import Lock
 from torch import Tensor
 
 from musigma.functional.resize import resize
-from musigma.images.box_downsample import BoxMean
+from musigma.images.box_downsample import BoxDownsampler
 from musigma.images.image_io import BAND, OpenedImage, Raster, image_writer
-from musigma.images.npz_stream import ArrayRows, npz_writer
+from musigma.images.npz_stream import ArrayFile, npz_writer
 from musigma.restoration.sigma_files import sigma_writer, write_sigma
 from musigma.restoration.viewer.page import MAX_SIDE, write_page
 from musigma.types import Prediction
@@ -68,13 +68,13 @@ class Results:
             ending: stack.enter_context(sigma_writer(beside(output, ending), self.shape))
             for ending in (endings if sigma or npz else ())
         }
-        self.arrays: dict[str, ArrayRows] = {}
+        self.arrays: dict[str, ArrayFile] = {}
         if npz:
             names = ("mean", "sigma")
             self.arrays = stack.enter_context(npz_writer(beside(output, NPZ), names, self.shape))
         views = {"mean": page, "sigma": page and first.sigma is not None, "map": sigma or npz}
         factor = max(1, max(self.shape[2:]) // MAX_SIDE)
-        self.views = {name: BoxMean(factor) for name, wanted in views.items() if wanted}
+        self.views = {name: BoxDownsampler(factor) for name, wanted in views.items() if wanted}
 
     def add(self, strip: Prediction) -> None:
         """Write further rows of mean and sigma."""
@@ -151,7 +151,7 @@ def enlarged_rows(image: Raster, top: int, bottom: int, scale: int) -> Tensor:
 
 
 def _view(image: Raster) -> Tensor:
-    view = BoxMean(max(1, max(image.shape[2:]) // MAX_SIDE))
+    view = BoxDownsampler(max(1, max(image.shape[2:]) // MAX_SIDE))
     for top in range(0, image.shape[2], BAND):
         view.add(image[:, :, top : top + BAND])
     return view.result()
