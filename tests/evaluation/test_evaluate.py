@@ -48,7 +48,7 @@ def test_progress_comes_before_each_image(dataset):
 
 def calibration(coverage):
     return Calibration(
-        kind="average",
+        method="pooled-quantile",
         knots=(1.0,),
         values=(20.0,),
         factor=100.0,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from musigma.datasets.catalog import Dataset, data_hash
+from musigma.datasets.catalog import Dataset
 from musigma.evaluation.calibrate import calibrate
 from musigma.evaluation.evaluate import Progress
 from musigma.evaluation.protocol import Protocol
@@ -95,17 +95,20 @@ def mean_error(
 def calibrated(
     model: Model, held_out: Dataset, protocol: Protocol, *, coverage: float, **options: Any
 ) -> Model:
-    """Return a model with a calibration in memory: of one kind, ``average``, for all baselines.
+    """Return a model with a calibration in memory: by ``pooled-quantile``, for all baselines.
 
     One factor on sigma of largest PLL, and one on the intervals that makes them hold `coverage` of
     the held-out values. Options go to `calibrate`.
     """
     fit = calibrate(
-        model, held_out, protocol, method="average", coverage=coverage, confidence=0.9, **options
+        model,
+        held_out,
+        protocol,
+        method="pooled-quantile",
+        coverage=coverage,
+        **options,
     )
-    source = {"name": held_out.name, "hash": data_hash(held_out)}
-    metadata = model.metadata | {"calibration_data": source}
-    return replace(model, metadata=metadata, calibration=fit)
+    return replace(model, calibration=fit)
 
 
 def _baseline(method: Method, network: Baseline, models: Sequence[Model]) -> Model:

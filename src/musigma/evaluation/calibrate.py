@@ -1,26 +1,17 @@
 """Fit a calibration to a model on held-out images, by the protocol it is measured by."""
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from dataclasses import replace
 
-from musigma.datasets.catalog import Dataset
+from musigma.datasets.catalog import Dataset, data_hash
 from musigma.evaluation.protocol import Protocol
 from musigma.images.image_io import read_image
 from musigma.model import Model
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
-from musigma.types import ConfigError, nearest
-from musigma.uncertainty.calibration import (
-    Calibration,
-    HeldOut,
-    fit_average,
-    fit_conformal,
-    fit_expected,
-    fit_isotonic,
-    fit_risk_control,
-    fit_scale,
-)
-
-Method = Literal["expected", "average", "scale", "isotonic", "conformal", "risk_control"]
+from musigma.types import ConfigError
+from musigma.uncertainty.calibration import Calibration, check_method
+from musigma.uncertainty.fitting import HeldOut, fit
+from musigma.uncertainty.methods import DEFAULT_CONFIDENCE
 
 
 def calibrate(
@@ -30,27 +21,25 @@ def calibrate(
     *,
     method: str,
     coverage: float,
-    confidence: float,
+    confidence: float = DEFAULT_CONFIDENCE,
     memory: int = DEFAULT_MEMORY,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Calibration:
-    """Run a model over held-out images and fit the asked kind of calibration.
+    """Run a model over held-out images and fit a calibration, which names its conditions.
 
     Args:
         model: With a sigma branch.
         dataset: Images that the model was not trained on and will not be measured on.
         protocol: How inputs are made.
-        method: ``expected``, ``average``, ``scale``, ``isotonic``, ``conformal`` or
-            ``risk_control``.
+        method: One of `musigma.uncertainty.methods.METHODS`.
         coverage: Share of the values that intervals should hold.
-        confidence: Of the promise of ``conformal`` and ``risk_control``.
+        confidence: Probability of the promise of ``conformal`` and ``risk-control``.
         memory: Bytes that a tile may need.
         progress: Called before each image with number, count and name.
     """
     if not model.has_sigma:
         raise ConfigError(f"{model.name} has no sigma branch; there is nothing to calibrate")
-    if method not in get_args(Method):
-        raise ConfigError(f"no calibration {method!r}; {nearest(method, get_args(Method))}")
+    check_method(method)
     held_out = HeldOut()
     for number, item in enumerate(dataset.items):
         if progress:
@@ -61,14 +50,6 @@ def calibrate(
         )
         assert sigma is not None
         held_out.update(mean, target, sigma)
-    if method == "conformal":
-        return fit_conformal(held_out, coverage=coverage, confidence=confidence)
-    if method == "risk_control":
-        return fit_risk_control(held_out, coverage=coverage, confidence=confidence)
-    fits = {
-        "expected": fit_expected,
-        "average": fit_average,
-        "scale": fit_scale,
-        "isotonic": fit_isotonic,
-    }
-    return fits[method](held_out, coverage=coverage)
+    calibration = fit(held_out, method, coverage=coverage, confidence=confidence)
+    data = {"name": dataset.name, "hash": data_hash(dataset)}
+    return replace(calibration, protocol=protocol.as_json(), data=data)

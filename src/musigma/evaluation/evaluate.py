@@ -20,7 +20,7 @@ from musigma.uncertainty.metrics.all_metrics import UncertaintyMetrics
 Progress = Callable[[int, int, str], None]
 
 
-STATED = ("baseline", "num_passes", "members", "calibration", "calibration_data")
+STATED = ("baseline", "num_passes", "members", "calibration")
 """Metadata of a model that a record repeats, besides how it was trained."""
 
 
