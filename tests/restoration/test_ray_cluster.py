@@ -22,7 +22,7 @@ import json, os, signal, sys
 from pathlib import Path
 import ray
 from musigma.images.listing import list_images
-from musigma.restoration.restore_file import Options
+from musigma.restoration.options import Options
 from musigma.restoration.ray_cluster import restore_on_ray
 from musigma.model import Model
 from musigma.networks.super_resolution.bicubic import Bicubic
@@ -31,11 +31,11 @@ folder = Path(sys.argv[1])
 
 
 class Deadly(Bicubic):
-    def forward(self, low):
+    def forward(self, degraded):
         try:
             (folder / "death").touch(exist_ok=False)
         except FileExistsError:
-            return super().forward(low)
+            return super().forward(degraded)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

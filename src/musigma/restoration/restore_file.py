@@ -145,7 +145,7 @@ def read_picture(
         model=model,
         calibration=calibration,
         picture=picture,
-        promise=calibration and promise_for(calibration, picture, options),
+        promise=promise_for(calibration, picture, options) if calibration else None,
         start=start,
     )
 
