@@ -41,7 +41,7 @@ class SharedOptions:
 
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="INPUT...", help="Picture files, folders, or patterns."),
+        typer.Argument(metavar="INPUT", help="Picture files, folders, or patterns."),
     ]
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
     sigma: Annotated[

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musigma.images.listing import image_error, missing_reason
+from musigma.images.pillow_array import to_array
 from musigma.images.sixteen_bit import FULL_SCALE, raw_mode, read_sixteen_bit
 from musigma.types import ImageError
 
@@ -256,14 +257,14 @@ def _samples(
         return _with_alpha_of_color(samples, image.info.get("transparency")), FULL_SCALE
     image.load()
     if image.mode == "F":
-        return _checked_floats(path, np.asarray(image)[..., None]), 1
+        return _checked_floats(path, to_array(image)[..., None]), 1
     if image.mode.startswith("I;16"):
         full_scale = 4095 if raw == "I;12" else FULL_SCALE
-        grey = np.asarray(image)[..., None]
+        grey = to_array(image)[..., None]
         if tags.get(_TIFF_PHOTOMETRIC) == 0:  # white is zero
             grey = full_scale - grey
         return _with_alpha_of_color(grey, image.info.get("transparency")), full_scale
-    return np.atleast_3d(np.asarray(_to_eight_bits(path, image, raw))), 255
+    return np.atleast_3d(to_array(_to_eight_bits(path, image, raw))), 255
 
 
 def _with_alpha_of_color(samples: NDArray[Any], transparent: Any) -> NDArray[Any]:

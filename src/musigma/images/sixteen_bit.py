@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from musigma.images.pillow_array import to_array
+
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
@@ -50,7 +52,8 @@ def _decode(image: "ImageFile", mode: str) -> NDArray[np.uint8]:
         return getattr(type(tile), "_make", tuple)((*tile[:3], args))
 
     image.tile = [with_mode(tile) for tile in image.tile]
-    return np.asarray(image)
+    image.load()
+    return to_array(image)
 
 
 def _divided_by_alpha(samples: Samples) -> Samples:
