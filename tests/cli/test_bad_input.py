@@ -92,8 +92,8 @@ def test_bad_files_among_good_ones(musigma, weights, tmp_path, monkeypatch, by_f
     assert result.code == 1
     assert len(result.errors) == len(bad)
     for path, line in bad.items():
-        (found,) = [each for each in result.errors if each.startswith(f"error: {path}: ")]
-        assert line in found
+        (error,) = [each for each in result.errors if each.startswith(f"error: {path}: ")]
+        assert line in error
     assert result.err.splitlines()[-1] == f"{len(good)} written to {out}, {len(bad)} failed"
     assert sorted(everything(out)) == good
     assert read_image(out / "pixel.png")[0].shape == (1, 3, 2, 2)

@@ -55,9 +55,9 @@ def test_level_is_estimated_for_each_picture(musigma, denoiser, tmp_path):
     words = ("-o", tmp_path / "out", "--noise-std", "auto", "--model", denoiser, "--json")
     result = musigma("denoise", tmp_path / "in", *words)
     assert result.code == 0
-    for one in json.loads(result.out)["done"]:
-        level = int(one["source"].rsplit("/", 1)[1].removesuffix(".png"))
-        assert one["noise_std"] == pytest.approx(level, rel=0.15)
+    for done in json.loads(result.out)["done"]:
+        level = int(done["source"].rsplit("/", 1)[1].removesuffix(".png"))
+        assert done["noise_std"] == pytest.approx(level, rel=0.15)
 
 
 def test_the_estimated_level_is_always_shown(musigma, denoiser, tmp_path):

@@ -227,9 +227,9 @@ def test_tiles_change_no_bit(musigma, weights, tmp_path):
         assert musigma(*words, "-o", tmp_path / tile, "--tile", tile).code == 0
     for number, tile in itertools.product(range(3), tiles):
         whole, tiled = (tmp_path / folder / f"{number}.npz" for folder in ("auto", tile))
-        with np.load(whole) as expected, np.load(tiled) as found:
-            assert np.array_equal(found["mean"], expected["mean"]), (number, tile)
-            assert np.array_equal(found["sigma"], expected["sigma"]), (number, tile)
+        with np.load(whole) as expected, np.load(tiled) as from_tiles:
+            assert np.array_equal(from_tiles["mean"], expected["mean"]), (number, tile)
+            assert np.array_equal(from_tiles["sigma"], expected["sigma"]), (number, tile)
 
 
 def test_a_source_is_never_replaced(musigma, weights, tmp_path):
@@ -333,11 +333,11 @@ def test_resume_leaves_out_what_is_done(musigma, weights, photos, tmp_path):
     words = ("upscale", photos, "-o", tmp_path / "out", "--model", weights, "--json")
     assert len(json.loads(musigma(*words).out)["done"]) == 2
     (tmp_path / "out" / "b.png").unlink()
-    found = json.loads(musigma(*words, "--resume").out)
-    assert found["skipped"] == [str(photos / "a.png")]
-    assert [one["source"] for one in found["done"]] == [str(photos / "b.png")]
-    found = json.loads(musigma(*words, "--resume", "--ensemble").out)
-    assert found["skipped"] == []
+    report = json.loads(musigma(*words, "--resume").out)
+    assert report["skipped"] == [str(photos / "a.png")]
+    assert [done["source"] for done in report["done"]] == [str(photos / "b.png")]
+    report = json.loads(musigma(*words, "--resume", "--ensemble").out)
+    assert report["skipped"] == []
     plain = musigma(*words[:-1], "--resume", "--ensemble")
     assert "0 written to" in plain.err
     assert "2 were there already, 0 failed" in plain.err

@@ -139,14 +139,14 @@ def test_results_below_an_input_are_left_out(tmp_path, monkeypatch):
     make(tmp_path, "in/a.png", "in/out/a.png", "in/outer/b.png", "in/deep/out/c.png")
     (tmp_path / "link").symlink_to("in")
 
-    def found(*inputs, results):
+    def paths_of(*inputs, results):
         listed = list_images(inputs, recursive=True, results=Path(results))
         return [source.path.as_posix() for source in listed]
 
     others = ["in/a.png", "in/deep/out/c.png", "in/outer/b.png"]
-    assert found("in", results="in/out") == others
-    assert found("in", results="link/out") == others
-    assert found("in/**/*.png", results="in/out") == others
-    assert found("in", results="elsewhere") == sorted([*others, "in/out/a.png"])
-    assert found("in", results="in") == sorted([*others, "in/out/a.png"])  # refused one by one
-    assert found("in/out/a.png", results="in/out") == ["in/out/a.png"]
+    assert paths_of("in", results="in/out") == others
+    assert paths_of("in", results="link/out") == others
+    assert paths_of("in/**/*.png", results="in/out") == others
+    assert paths_of("in", results="elsewhere") == sorted([*others, "in/out/a.png"])
+    assert paths_of("in", results="in") == sorted([*others, "in/out/a.png"])  # refused one by one
+    assert paths_of("in/out/a.png", results="in/out") == ["in/out/a.png"]

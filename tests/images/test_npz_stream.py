@@ -16,10 +16,10 @@ def test_arrays_come_back_however_they_were_cut(tmp_path):
             for top in range(0, 37, num_rows):
                 for name, values in arrays.items():
                     rows[name].write(values[:, :, top : top + num_rows])
-        with np.load(tmp_path / f"{num_rows}.npz", allow_pickle=False) as found:
-            assert sorted(found) == ["mean", "sigma"]
+        with np.load(tmp_path / f"{num_rows}.npz", allow_pickle=False) as stored:
+            assert sorted(stored) == ["mean", "sigma"]
             for name, values in arrays.items():
-                assert np.array_equal(found[name], values.numpy())
+                assert np.array_equal(stored[name], values.numpy())
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
 
 

@@ -23,6 +23,17 @@ from musigma.restoration.options import Options
 from musigma.restoration.restore_file import restore_file
 from musigma.restoration.resume_log import NAME, ResumeLog
 from musigma.types import ConfigError, ImageError
+from musigma.uncertainty.calibration import Calibration
+
+CALIBRATION = Calibration(
+    method="pooled-quantile",
+    knots=(1.0,),
+    values=(1.5,),
+    factor=2.0,
+    coverage=0.9,
+    confidence=None,
+    num_images=9,
+)
 
 
 def model_of(name="edsr-baseline", scale=2):
@@ -48,7 +59,7 @@ def test_a_batch_gives_the_files_that_each_gives_alone(tmp_path):
     for source in sources:
         restore_file(model, source, alone)
     outcomes = list(restore_files(model, sources, together))
-    assert {one.source for one in outcomes} == {source.path for source in sources}
+    assert {outcome.source for outcome in outcomes} == {source.path for source in sources}
     assert contents(together.folder) == contents(alone.folder)
     assert len(contents(together.folder)) == 5 * len(sources)
 
@@ -58,9 +69,9 @@ def test_bad_files_are_told_and_the_others_done(tmp_path):
     sources[1].path.write_bytes(b"no picture")
     sources[3].path.unlink()
     outcomes = list(restore_files(model, sources, Options(folder=tmp_path / "out")))
-    failed = [one for one in outcomes if isinstance(one, Failed)]
-    assert {one.source for one in failed} == {sources[1].path, sources[3].path}
-    assert all(one.error.startswith(f"{one.source}: ") for one in failed)
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    assert {outcome.source for outcome in failed} == {sources[1].path, sources[3].path}
+    assert all(outcome.error.startswith(f"{outcome.source}: ") for outcome in failed)
     assert sorted(contents(tmp_path / "out")) == ["0.png", "2.png", "4.png"]
 
 
@@ -68,14 +79,14 @@ def test_what_is_wrong_with_all_files_ends_the_batch(tmp_path):
     model, sources = model_of(), write_sources(tmp_path / "in")
     with pytest.raises(ConfigError, match="too few for one tile"):
         list(restore_files(model, sources, Options(folder=tmp_path / "out", memory=1000)))
-    assert not [one for one in threading.enumerate() if one.name.startswith("musigma-")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("musigma-")]
 
 
 def test_a_result_that_cannot_be_written_fails_alone(tmp_path):
     model, sources = model_of(), write_sources(tmp_path / "in")
     (tmp_path / "out" / "2.png").mkdir(parents=True)
     outcomes = list(restore_files(model, sources, Options(folder=tmp_path / "out")))
-    (failed,) = [one for one in outcomes if isinstance(one, Failed)]
+    (failed,) = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
     assert failed.source == sources[2].path
     assert "2.png: is a folder" in failed.error
     assert len(contents_of_files(tmp_path / "out")) == 4
@@ -138,8 +149,8 @@ def test_a_strip_queue_tells_both_ends_of_errors():
 def test_the_log_knows_what_is_done(tmp_path):
     model, (source, other, *_) = model_of(), write_sources(tmp_path / "in")
     options = Options(folder=tmp_path / "out", sigma=True)
-    for one in restore_files(model, [source], options):
-        ResumeLog(model, options).add(one)
+    for done in restore_files(model, [source], options):
+        ResumeLog(model, options).add(done)
     with (tmp_path / "out" / NAME).open("a") as file:
         file.write('\n{"source": "half a li')  # what a run that is killed may leave
 
@@ -152,11 +163,13 @@ def test_the_log_knows_what_is_done(tmp_path):
     assert not is_done(sigma=False)
     assert not is_done(ensemble=True)
     assert not is_done(model=replace(model, digest="other weights"))
+    assert not is_done(model=replace(model, calibration=CALIBRATION))
+    assert is_done(max_pixels=10**6)
     (tmp_path / "out" / ".musigma-0123.part").write_bytes(b"half a file")
     ResumeLog(model, options).remove_unfinished_files()
     assert sorted(contents(tmp_path / "out")) == ["0.error-map.png", "0.png", "0.sigma.png"]
-    for one in restore_files(model, [other], options):
-        ResumeLog(model, options).add(one)
+    for done in restore_files(model, [other], options):
+        ResumeLog(model, options).add(done)
     assert is_done()
     assert is_done(other.path)
     (tmp_path / "out" / "0.sigma.png").unlink()

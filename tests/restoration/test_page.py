@@ -46,8 +46,8 @@ def image_of(page, element):
 def samples_of(uri):
     from PIL import Image
 
-    kind, code = uri.split(",")
-    assert kind == "data:image/png;base64"
+    prefix, code = uri.split(",")
+    assert prefix == "data:image/png;base64"
     with Image.open(io.BytesIO(base64.b64decode(code))) as image:
         samples = np.asarray(image)
     return torch.from_numpy(samples.reshape(*samples.shape[:2], -1).transpose(2, 0, 1).copy())[None]

@@ -66,7 +66,9 @@ def settings_digest(model: Model, options: Options) -> str:
     del settings["folder"], settings["max_pixels"]
     if tiles_are_exact(model, options):
         del settings["tile"], settings["memory"]
-    content = [__version__, model.name, model.scale, model.digest, settings]
+    # The digest of a model is that of its tensors; the calibration is not part of it.
+    calibration = model.calibration.to_dict() if model.calibration else None
+    content = [__version__, model.name, model.scale, model.digest, calibration, settings]
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
