@@ -7,12 +7,11 @@ from typing import Any, Literal, get_args
 
 from musigma.datasets.catalog import Dataset
 from musigma.evaluation.calibrate import calibrate
-from musigma.evaluation.evaluate import Progress
 from musigma.evaluation.protocol import Protocol
-from musigma.images.image_io import read_image
+from musigma.evaluation.restored_pairs import Progress, errors_name, restored_pairs
 from musigma.model import Model
 from musigma.networks import mean_only
-from musigma.prediction.predict import DEFAULT_MEMORY, predict
+from musigma.prediction.predict import DEFAULT_MEMORY
 from musigma.types import ConfigError, nearest
 from musigma.uncertainty.baselines import (
     Baseline,
@@ -80,16 +79,13 @@ def mean_error(
     progress: Progress | None = None,
 ) -> float:
     """Return the mean absolute error of a model over all values of all images of a set."""
-    found = ConstantSigma()
-    for number, item in enumerate(dataset.items):
-        if progress:
-            progress(number, len(dataset.items), item.name)
-        degraded, target = protocol.pair(read_image(item.target)[0], item.name)
-        network = mean_only(model.network)
-        level = protocol.noise_level(network)
-        prediction = predict(network, degraded, noise_std=level, memory=memory)
-        found.update(prediction.mean, target)
-    return found.compute()
+    error, network = ConstantSigma(), mean_only(model.network)
+    for item, prediction, target in restored_pairs(
+        network, dataset, protocol, memory=memory, progress=progress
+    ):
+        with errors_name(item.target):
+            error.update(prediction.mean, target)
+    return error.compute()
 
 
 def calibrated(
