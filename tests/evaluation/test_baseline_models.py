@@ -71,14 +71,14 @@ def models(tmp_path):
 
 def baseline_of(method, models, dataset):
     members = models if method == "ensemble" else models[:1]
-    return make_baseline(method, members, protocol=PROTOCOL, held_out=dataset)
+    return make_baseline(method, members, protocols=[PROTOCOL], held_out=dataset)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_baseline_is_calibrated_and_measured_like_a_model(method, models, dataset):
     baseline = baseline_of(method, models, dataset)
     assert baseline.calibration is None  # not that of the weights
-    model = calibrated(baseline, dataset, PROTOCOL, coverage=0.8)
+    model = calibrated(baseline, dataset, [PROTOCOL], coverage=0.8)
     record = evaluate_model(model, dataset, PROTOCOL)
     views = {"self-ensemble": 8, "tta": 8}
     passes = ({"constant": 1, "ensemble": 2, "mc-dropout": NUM_DRAWS} | views)[method]
@@ -97,7 +97,7 @@ def test_a_constant_is_the_mean_error(models, dataset):
         degraded, target = PROTOCOL.pair(read_image(item.target)[0], item.name)
         errors.append((predict(models[0].network, degraded).mean - target).abs().flatten())
     expected = torch.cat(errors).mean().item()
-    assert mean_error(models[0], dataset, PROTOCOL) == pytest.approx(expected)
+    assert mean_error(models[0], dataset, [PROTOCOL]) == pytest.approx(expected)
     degraded = torch.rand(1, 3, 13, 11)
     sigma = predict(baseline_of("constant", models, dataset).network, degraded).sigma
     assert sigma.unique().item() == pytest.approx(expected)
@@ -115,7 +115,7 @@ def test_the_record_of_an_ensemble_names_its_members(models, dataset):
 
 
 def test_a_baseline_writes_error_maps(models, dataset, tmp_path):
-    baseline = calibrated(baseline_of("tta", models, dataset), dataset, PROTOCOL, coverage=0.8)
+    baseline = calibrated(baseline_of("tta", models, dataset), dataset, [PROTOCOL], coverage=0.8)
     options = Options(folder=tmp_path / "out", sigma=True)
     (source,) = list_images([str(dataset.items[0].target)])
     (done,) = restore_files(baseline, [source], options)
@@ -125,10 +125,10 @@ def test_a_baseline_writes_error_maps(models, dataset, tmp_path):
 
 def test_what_goes_wrong(models, dataset):
     with pytest.raises(ConfigError, match="did you mean 'constant'"):
-        make_baseline("constnat", models, protocol=PROTOCOL)
+        make_baseline("constnat", models, protocols=[PROTOCOL])
     with pytest.raises(ConfigError, match="only an ensemble takes several models; tta got 2"):
-        make_baseline("tta", models, protocol=PROTOCOL)
+        make_baseline("tta", models, protocols=[PROTOCOL])
     with pytest.raises(ConfigError, match="give --calibrate-on"):
-        make_baseline("constant", models[:1], protocol=PROTOCOL)
+        make_baseline("constant", models[:1], protocols=[PROTOCOL])
     with pytest.raises(ConfigError, match="one of them came twice"):
-        make_baseline("ensemble", models[:1] * 2, protocol=PROTOCOL)
+        make_baseline("ensemble", models[:1] * 2, protocols=[PROTOCOL])

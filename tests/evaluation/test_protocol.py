@@ -1,11 +1,16 @@
 """The protocols do what they say; the expected values are worked out here with NumPy."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 from skimage.metrics import structural_similarity
 
+from musigma.datasets.catalog import find_dataset
 from musigma.evaluation import denoising, protocol_for, restoration, super_resolution
+from musigma.evaluation.restored_pairs import read_pair
+from musigma.functional import fidelity
 from musigma.networks import create
 from musigma.types import ConfigError
 
@@ -138,3 +143,14 @@ def test_a_protocol_is_printed_in_full():
     assert printed["scale"] == printed["shave"] == 2
     assert printed["measured_on"] == "y"
     assert all(isinstance(value, str | int | float | None) for value in printed.values())
+
+
+@pytest.mark.skipif(not os.environ.get("MUSIGMA_DATA"), reason="MUSIGMA_DATA is not set")
+def test_real_noise_has_the_published_psnr():
+    protocol = restoration(None, scale=1)
+    values = []
+    for item in find_dataset("PolyU", scale=1).items:
+        degraded, target = read_pair(item, protocol)
+        values.append(fidelity.psnr(degraded, target, data_range=1, shave=0).item())
+    assert len(values) == 100
+    assert np.mean(values) == pytest.approx(35.97, abs=0.01)

@@ -40,13 +40,40 @@ def calibrate(
         memory: Bytes that a tile may need.
         progress: Called before each image with number, count and name.
     """
+    return calibrate_with_groups(
+        model,
+        dataset,
+        protocols,
+        method=method,
+        coverage=coverage,
+        confidence=confidence,
+        memory=memory,
+        progress=progress,
+    )[0]
+
+
+def calibrate_with_groups(
+    model: Model,
+    dataset: Dataset,
+    protocols: Protocol | Sequence[Protocol],
+    *,
+    method: str,
+    coverage: float,
+    confidence: float,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> tuple[Calibration, HeldOut]:
+    """Do what `calibrate` does, and return as well what the fit was made from.
+
+    Each degradation is a group there, whose coverage can be measured alone.
+    """
     # Wrong settings are refused before the first image is restored.
     check_method(method)
     check_share("coverage", coverage)
     check_share("confidence", confidence)
     held_out = collect_held_out(model, dataset, protocols, memory=memory, progress=progress)
     calibration = fit(held_out, method, coverage=coverage, confidence=confidence)
-    return with_conditions(calibration, dataset, protocols)
+    return with_conditions(calibration, dataset, protocols), held_out
 
 
 def collect_held_out(

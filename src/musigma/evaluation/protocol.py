@@ -100,8 +100,8 @@ class Protocol:
         target = target.double()
         values: dict[str, float] = {}
         if self.measured_on in ("y", "both"):
-            luma = (rgb_to_y(match_channels(image, 3)) for image in (shown, target))
-            values |= self._scores(*luma, suffix="_y")
+            shown_y, target_y = (rgb_to_y(match_channels(image, 3)) for image in (shown, target))
+            values |= self._scores(shown_y, target_y, suffix="_y")
         if self.measured_on in ("all", "both"):
             values |= self._scores(shown, target)
         return values

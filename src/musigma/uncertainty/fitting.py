@@ -26,7 +26,7 @@ from torch import Tensor
 
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.scores import check_share, normal_factor
-from musigma.types import DataError
+from musigma.types import ConfigError, DataError
 from musigma.uncertainty.calibration import Calibration, check_method
 from musigma.uncertainty.conformal import (
     conformal_mean,
@@ -150,8 +150,10 @@ class HeldOut:
     def coverage_of(self, calibration: Calibration) -> float:
         """Return the share of all values that the intervals of a calibration cover.
 
-        The calibration must be fitted to these predictions, or to a part of them.
+        The calibration must be a factor on sigma, or on the sigma map of `base`.
         """
+        if len(calibration.knots) > 1 and self.base is None:
+            raise ConfigError("only the coverage of a calibration with one knot is known here")
         factor = calibration.factor * calibration.values[0]
         factor /= self.base.values[0] if self.base else calibration.knots[0]
         # A fitted factor is a point of the grid, but for rounding.
