@@ -117,13 +117,11 @@ class HeldOut:
         )
         for maps in images(mean, target, sigma):
             ratios, squared_ratio = _ratio_histogram(), 0.0
-            for block_mean, block_target, block_sigma in blocks(*maps):
-                error = (block_target - block_mean).abs()
-                floored = block_sigma.clamp_min(SIGMA_FLOOR)
-                ratio = error / (self.base.std(floored) if self.base else floored)
+            for block in blocks(*maps):
+                ratio = block.error / self.base.std(block.floored) if self.base else block.ratio
                 ratios.add(ratio)
                 squared_ratio += float(ratio.square().sum())
-                by_sigma.add(floored, floored, error.square())
+                by_sigma.add(block.floored, block.floored, block.error.square())
             num_values = maps[0].numel()
             name = f"image {len(self.inputs)}" if image is None else image
             num_covered = ratios.counts[:-1].cumsum()
