@@ -58,9 +58,9 @@ def test_what_is_missing_is_named(tmp_path, part, key):
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("no json", "is no record"),
-        ("[1, 2]", "is no record"),
-        ("{}", "is no record"),
+        ("no json", "is not a record"),
+        ("[1, 2]", "is not a record"),
+        ("{}", "is not a record"),
         (RECORD | {"colour": "red"}, "unexpected keyword argument 'colour'"),
         (RECORD | {"model": None}, "lacks model.name"),
         (RECORD | {"data": ["Set5"]}, "lacks data.name"),
@@ -82,9 +82,9 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_provenance_says_where_a_number_was_made():
-    found = provenance(torch.device("cpu"))
-    assert set(records.REQUIRED["provenance"]) == found.keys()
-    assert all(found.values())
+    source = provenance(torch.device("cpu"))
+    assert {*records.REQUIRED["provenance"], "commit_source"} == source.keys()
+    assert all(source.values())
 
 
 def fake_git(monkeypatch, answers):
@@ -112,12 +112,15 @@ def fake_git(monkeypatch, answers):
 )
 def test_commit(monkeypatch, answers, expected):
     fake_git(monkeypatch, answers)
-    assert records.commit() == expected
+    name, source = records.commit()
+    assert name == expected
+    assert source == ("release" if name.startswith("release") else "git")
 
 
 def test_commit_of_files_without_their_history(monkeypatch):
     monkeypatch.setenv("MUSIGMA_COMMIT", "told")
-    assert records.commit() == "told"
+    assert records.commit() == ("told", "environment")
+    assert provenance(torch.device("cpu"))["commit_source"] == "environment"
 
 
 def test_records_of_schema_1_compare_with_new_ones(tmp_path):
@@ -152,3 +155,15 @@ def test_records_of_schema_1_compare_with_new_ones(tmp_path):
         "shave": 0,
     }
     assert load_record(written(tmp_path, former)).protocol == denoising(25, channels=3).as_json()
+
+
+def test_an_infinite_psnr_comes_back(tmp_path):
+    content = RECORD | {"result": {"psnr_y": float("inf")}, "images": {"a": {"psnr_y": -1.5}}}
+    Record(**content).save(tmp_path / "new.json")
+    record = load_record(tmp_path / "new.json")
+    assert record.result == {"psnr_y": float("inf")}
+    assert record.images == {"a": {"psnr_y": -1.5}}
+    former = RECORD | {"schema": 1, "result": {"psnr_y": None, "validation": {"psnr": None}}}
+    record = load_record(written(tmp_path, former))
+    assert f"{record.result['psnr_y']:.2f}" == "inf"
+    assert record.result["validation"] == {"psnr": float("inf")}

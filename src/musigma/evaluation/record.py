@@ -27,14 +27,14 @@ class Record:
     """One measurement.
 
     Attributes:
-        kind: ``"evaluation"``, ``"training"``, ``"benchmark"``.
+        kind: What was done: ``"evaluation"``, ``"training"`` or ``"benchmark"``.
         model: Name, scale, parameters and the SHA-256 of the weights.
         protocol: How it was measured.
         data: Name, number of images and SHA-256 of the data.
         result: The numbers.
         images: The numbers of each image, by name.
         provenance: Commit, versions, device and time.
-        seed: Of the run that made the weights, where there was one.
+        seed: Seed of the training run that made the weights, where there was one.
         schema: Version of this form.
     """
 
@@ -50,7 +50,7 @@ class Record:
 
     def save(self, path: Path) -> None:
         """Write the record as JSON, atomically."""
-        text = json.dumps(jsonable(asdict(self)), indent=1, sort_keys=True, allow_nan=False)
+        text = json.dumps(_spelled(asdict(self)), indent=1, sort_keys=True, allow_nan=False)
         try:
             write_atomically(path, (text + "\n").encode())
         except OSError as error:
@@ -71,6 +71,24 @@ def jsonable(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def _spelled(value: Any) -> Any:
+    """Return a value with the name of each number that JSON lacks: ``"inf"`` for infinity."""
+    if isinstance(value, Mapping):
+        return {key: _spelled(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_spelled(inner) for inner in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _with_numbers(value: Any) -> Any:
+    """Return a value with the numbers that `_spelled` has named."""
+    if isinstance(value, Mapping):
+        return {key: _with_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(inner) for inner in value]
+    return float(value) if value in ("inf", "-inf", "nan") else value
+
+
 REQUIRED: dict[str, tuple[str, ...]] = {
     "model": ("name", "scale", "params", "digest"),
     "protocol": ("name",),
@@ -86,7 +104,7 @@ def load_record(path: Path) -> Record:
     except OSError as error:
         raise DataError(f"{path} could not be read ({error.strerror})") from error
     except (ValueError, TypeError) as error:
-        raise DataError(f"{path} is no record: {error}") from error
+        raise DataError(f"{path} is not a record: {error}") from error
     for part, keys in REQUIRED.items():
         missing = [key for key in keys if not _holds(getattr(record, part), key)]
         if missing:
@@ -108,6 +126,8 @@ FORMER_DEGRADATIONS = {
 def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a record of schema 1 in the form of the present one."""
     content = dict(content)
+    for part in ("result", "images"):
+        content[part] = _with_numbers(_psnr_of_null(content.get(part, {})))
     if content.get("schema", 1) != 1:
         return content
     protocol, model = content.get("protocol"), content.get("model")
@@ -116,6 +136,16 @@ def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(model, Mapping):
         content["model"] = _upgraded_model(dict(model))
     return content | {"schema": SCHEMA}
+
+
+def _psnr_of_null(value: Any) -> Any:
+    """Return the result of a record in which an infinite PSNR was stored as ``null``."""
+    if not isinstance(value, Mapping):
+        return value
+    return {
+        key: math.inf if inner is None and key.startswith("psnr") else _psnr_of_null(inner)
+        for key, inner in value.items()
+    }
 
 
 def _upgraded_protocol(protocol: dict[str, Any]) -> dict[str, Any]:
@@ -144,10 +174,17 @@ def _holds(part: Any, key: str) -> bool:
 
 
 def provenance(device: torch.device) -> dict[str, str]:
-    """Say where and with what a number is being made."""
+    """Return where and with what a number is being made.
+
+    ``commit_source`` is ``"environment"`` where ``$MUSIGMA_COMMIT`` named the commit, which nobody
+    has checked, ``"git"`` where it was read from the repository, and ``"release"`` for an installed
+    copy.
+    """
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    name_of_commit, source = commit()
     return {
-        "commit": commit(),
+        "commit": name_of_commit,
+        "commit_source": source,
         "musigma": __version__,
         "torch": torch.__version__,
         "python": platform.python_version(),
@@ -156,13 +193,13 @@ def provenance(device: torch.device) -> dict[str, str]:
     }
 
 
-def commit() -> str:
-    """Return the commit of the source tree, with ``+`` where files differ from it.
+def commit() -> tuple[str, str]:
+    """Return the commit of the source tree, with ``+`` where files differ from it, and its source.
 
     A machine that is sent the files without their history is told by ``$MUSIGMA_COMMIT``.
     """
     if told := os.environ.get("MUSIGMA_COMMIT"):
-        return told
+        return told, "environment"
     folder = Path(__file__).parent
 
     def git(*words: str) -> str:
@@ -176,8 +213,9 @@ def commit() -> str:
     # An installed copy may lie, untracked, inside the repository of some other project.
     head = git("ls-files", Path(__file__).name) and git("rev-parse", "HEAD")
     if not head:
-        return f"release {__version__}"
-    return head + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+        return f"release {__version__}", "release"
+    changed = "+" if git("status", "--porcelain", "--untracked-files=no") else ""
+    return head + changed, "git"
 
 
 def _processor() -> str:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.scores import check_share, normal_factor
-from musigma.types import DataError
+from musigma.types import ConfigError, DataError
 from musigma.uncertainty.calibration import Calibration, check_method
 from musigma.uncertainty.conformal import (
     conformal_mean,
@@ -117,13 +117,11 @@ class HeldOut:
         )
         for maps in images(mean, target, sigma):
             ratios, squared_ratio = _ratio_histogram(), 0.0
-            for block_mean, block_target, block_sigma in blocks(*maps):
-                error = (block_target - block_mean).abs()
-                floored = block_sigma.clamp_min(SIGMA_FLOOR)
-                ratio = error / (self.base.std(floored) if self.base else floored)
+            for block in blocks(*maps):
+                ratio = block.error / self.base.std(block.floored) if self.base else block.ratio
                 ratios.add(ratio)
                 squared_ratio += float(ratio.square().sum())
-                by_sigma.add(floored, floored, error.square())
+                by_sigma.add(block.floored, block.floored, block.error.square())
             num_values = maps[0].numel()
             name = f"image {len(self.inputs)}" if image is None else image
             num_covered = ratios.counts[:-1].cumsum()
@@ -150,8 +148,10 @@ class HeldOut:
     def coverage_of(self, calibration: Calibration) -> float:
         """Return the share of all values that the intervals of a calibration cover.
 
-        The calibration must be fitted to these predictions, or to a part of them.
+        The calibration must be a factor on sigma, or on the sigma map of `base`.
         """
+        if len(calibration.knots) > 1 and self.base is None:
+            raise ConfigError("only the coverage of a calibration with one knot is known here")
         factor = calibration.factor * calibration.values[0]
         factor /= self.base.values[0] if self.base else calibration.knots[0]
         # A fitted factor is a point of the grid, but for rounding.

@@ -36,6 +36,11 @@ class LogHistogram:
         """The upper edges of all bins but the last, shape ``(num_bins,)``."""
         return np.geomspace(self.low, self.high, len(self.counts) - 1)
 
+    def merge(self, other: "LogHistogram") -> None:
+        """Add the counts and sums of a histogram with the same bins."""
+        self.counts += other.counts
+        self.sums += other.sums
+
     def add(self, keys: Tensor, *values: Tensor) -> None:
         """Add flat `keys` and, for each row of `sums`, as many values."""
         last = len(self.counts) - 1
