@@ -89,6 +89,14 @@ def test_the_calibrated_noise_level_is_promised(tmp_path):
     assert "white noise of standard deviation 25" in promise.text
 
 
+def test_all_reasons_are_given(tmp_path):
+    promise = promise_for(DENOISER, opened(tmp_path, "a.jpg"), options(noise_std=50.0))
+    assert promise.reason == (
+        "it is a JPEG, and the model is calibrated for pictures without JPEG artifacts; "
+        "the model is not calibrated for the noise level 50"
+    )
+
+
 @pytest.mark.parametrize("method", ["pooled-quantile", "gaussian-scale", "isotonic"])
 def test_methods_without_guarantee_promise_nothing(tmp_path, method):
     promise = promise_for(replace(UPSCALER, method=method), opened(tmp_path), options())

@@ -37,11 +37,11 @@ def promise_for(calibration: Calibration, picture: OpenedImage, options: Options
     """
     reasons = (
         _reason_in_calibration(calibration),
+        _reason_in_picture(calibration, picture),
         _reason_in_arithmetic(options),
         _reason_in_noise(calibration, options),
-        _reason_in_picture(calibration, picture),
     )
-    reason = next((reason for reason in reasons if reason), None)
+    reason = "; ".join(reason for reason in reasons if reason)
     return Promise(None, reason) if reason else Promise(_text(calibration, picture), None)
 
 
@@ -71,11 +71,10 @@ def _reason_in_arithmetic(options: Options) -> str | None:
 def _reason_in_noise(calibration: Calibration, options: Options) -> str | None:
     if options.noise_std is None:
         return None
-    level = f"{options.noise_std:.3g}"
     if options.estimate_noise:
-        return f"its noise level, {level}, is an estimate, and the promise is for a known level"
+        return "its noise level is an estimate, and the promise is for a known level"
     if not calibration.includes_noise_std(options.noise_std):
-        return f"the model is not calibrated for the noise level {level}"
+        return f"the model is not calibrated for the noise level {options.noise_std:.3g}"
     return None
 
 
