@@ -13,7 +13,7 @@ from torch import Tensor
 
 from musigma.networks import Network, create, mean_only
 from musigma.prediction.engines.base import Engine, device_of
-from musigma.prediction.engines.choice import (
+from musigma.prediction.engines.fastest import (
     MAX_RMS,
     Trial,
     candidates,
@@ -21,7 +21,7 @@ from musigma.prediction.engines.choice import (
     pick,
     sample_tile,
 )
-from musigma.prediction.engines.torch_engine import TorchEngine
+from musigma.prediction.engines.pytorch import TorchEngine
 
 Report = Callable[[str], None]
 

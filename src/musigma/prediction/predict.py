@@ -11,7 +11,7 @@ from torch import Tensor
 from musigma.functional.color import match_channels
 from musigma.networks import Network
 from musigma.prediction.engines.base import Engine
-from musigma.prediction.engines.torch_engine import TorchEngine
+from musigma.prediction.engines.pytorch import TorchEngine
 from musigma.prediction.stitching import Canvas, gather
 from musigma.prediction.tiling import (
     SMALL,

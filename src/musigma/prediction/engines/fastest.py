@@ -12,8 +12,9 @@ from torch import Tensor
 from musigma.networks import Network
 from musigma.prediction.engines.base import Engine, device_of
 from musigma.prediction.engines.onnx_file import to_onnx
-from musigma.prediction.engines.runtimes import OnnxEngine, OpenVinoEngine
-from musigma.prediction.engines.torch_engine import TorchEngine
+from musigma.prediction.engines.onnx_runtime import OnnxEngine
+from musigma.prediction.engines.openvino_runtime import OpenVinoEngine
+from musigma.prediction.engines.pytorch import TorchEngine
 from musigma.types import ConfigError, Prediction, nearest
 
 ENGINES = ("torch", "torch-tf32", "torch-bf16", "torch-fp16", "torch-compiled", "onnx", "openvino")
