@@ -31,7 +31,7 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         help="What runs the network: torch (float32), torch-bf16, torch-fp16, torch-tf32, "
-        "torch-compiled, onnx, openvino, or auto for the fastest that is exact enough; "
+        "torch-fp16-compiled, onnx, openvino, or auto for the fastest that is exact enough; "
         "ray for torch on every worker of a cluster, as --ray.",
     ),
 ]

@@ -7,8 +7,8 @@ import torch
 
 from helpers.networks import build
 from musigma.networks import create
-from musigma.prediction.engines import TorchEngine, choice, choose_engine, make_engine
-from musigma.prediction.engines.choice import (
+from musigma.prediction.engines import TorchEngine, choose_engine, fastest, make_engine
+from musigma.prediction.engines.fastest import (
     MAX_RMS,
     Trial,
     distance,
@@ -47,8 +47,8 @@ def trial(name, seconds, rms=0.0):
 def test_the_fastest_that_is_exact_enough(monkeypatch, others, chosen):
     told = []
     answers = iter([trial("torch", 1.0), *others])
-    monkeypatch.setattr(choice, "try_engine", lambda *_: next(answers))
-    monkeypatch.setattr(choice, "candidates", lambda *_, **__: [one.engine for one in others])
+    monkeypatch.setattr(fastest, "try_engine", lambda *_: next(answers))
+    monkeypatch.setattr(fastest, "candidates", lambda *_, **__: [one.engine for one in others])
     engine = make_engine(build("edsr-baseline", 2), "auto", report=told.append)
     assert engine.name == chosen
     assert [line.partition(":")[0] for line in told[:-1]] == [one.engine.name for one in others]
@@ -91,9 +91,9 @@ def test_a_network_that_cannot_be_exported_is_left_to_pytorch(monkeypatch):
     def refuse(network):
         raise ConfigError("the network cannot be exported to ONNX: no such operator")
 
-    monkeypatch.setattr(choice, "to_onnx", refuse)
-    monkeypatch.setattr(choice, "find_spec", lambda _: True)
-    monkeypatch.setattr(choice, "_half_on_cpu", list)
+    monkeypatch.setattr(fastest, "to_onnx", refuse)
+    monkeypatch.setattr(fastest, "find_spec", lambda _: True)
+    monkeypatch.setattr(fastest, "_half_on_cpu", list)
     told = []
     engine = choose_engine(create("bicubic", scale=2).eval(), report=told.append)
     assert engine.name == "torch"
@@ -105,7 +105,7 @@ def test_a_network_that_cannot_be_exported_is_left_to_pytorch(monkeypatch):
     [
         ("openvin", "there is no engine 'openvin'; did you mean 'openvino'?"),
         ("torch-tf32", "torch-tf32 is for a GPU; give --device cuda"),
-        ("torch-compiled", "torch-compiled is for a GPU"),
+        ("torch-fp16-compiled", "torch-fp16-compiled is for a GPU"),
     ],
 )
 def test_engines_that_there_are_not(name, line):

@@ -3,10 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import torch
 
 from helpers.networks import assert_close, build, image_for
-from musigma.model import Model
 from musigma.prediction.engines import make_engine
 from musigma.prediction.self_ensemble import SelfEnsemble
 
@@ -18,10 +16,9 @@ NETWORK = build("edsr-baseline", 2, sigma=True)
 def engine_of(name):
     if name == "self-ensemble":
         return SelfEnsemble(make_engine(NETWORK, "torch"))
-    for package in {"onnx": ("onnxscript", "onnxruntime"), "openvino": ("onnxscript", "openvino")}.get(
-        name, ()
-    ):
-        pytest.importorskip(package)
+    if name in ("onnx", "openvino"):
+        pytest.importorskip("onnxscript")
+        pytest.importorskip("onnxruntime" if name == "onnx" else "openvino")
     return make_engine(NETWORK, name)
 
 

@@ -17,7 +17,15 @@ from musigma.prediction.engines.openvino_runtime import OpenVinoEngine
 from musigma.prediction.engines.pytorch import TorchEngine
 from musigma.types import ConfigError, Prediction, nearest
 
-ENGINES = ("torch", "torch-tf32", "torch-bf16", "torch-fp16", "torch-compiled", "onnx", "openvino")
+ENGINES = (
+    "torch",
+    "torch-tf32",
+    "torch-bf16",
+    "torch-fp16",
+    "torch-fp16-compiled",
+    "onnx",
+    "openvino",
+)
 """What `make_engine` knows, besides ``auto``; the last two run on the CPU."""
 
 MAX_RMS = 5e-4
@@ -54,7 +62,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "torch-tf32": {"precision": "tf32"},
     "torch-bf16": {"precision": "bf16"},
     "torch-fp16": {"precision": "fp16"},
-    "torch-compiled": {"precision": "fp16", "compiled": True},
+    "torch-fp16-compiled": {"precision": "fp16", "compiled": True},
 }
 
 
@@ -76,7 +84,7 @@ def make_engine(network: Network, name: str, *, report: Report = lambda _: None)
             raise ConfigError(f"{name} runs on the CPU; give --device cpu, or another --engine")
         content = to_onnx(network)
         return OnnxEngine(content) if name == "onnx" else OpenVinoEngine(content)
-    if name in ("torch-tf32", "torch-compiled") and not on_gpu:
+    if name in ("torch-tf32", "torch-fp16-compiled") and not on_gpu:
         raise ConfigError(f"{name} is for a GPU; give --device cuda, or another --engine")
     half = name not in ("torch", "torch-tf32")
     return TorchEngine(network, **_SETTINGS[name], graph=on_gpu and half)
@@ -112,7 +120,7 @@ def pick(trials: list[Trial]) -> Trial:
 def candidates(network: Network, *, report: Report = lambda _: None) -> Iterator[Engine]:
     """Yield the engines that this machine has, besides float32, for a network."""
     if device_of(network).type == "cuda":
-        compiled = ("torch-compiled",) if find_spec("triton") else ()
+        compiled = ("torch-fp16-compiled",) if find_spec("triton") else ()
         for name in ("torch-tf32", "torch-bf16", "torch-fp16", *compiled):
             yield make_engine(network, name)
         return
