@@ -8,7 +8,7 @@ import torch
 from helpers.networks import build, image_for
 from musigma.kernels import cuda_graph
 from musigma.prediction.engines import TorchEngine, make_engine
-from musigma.prediction.engines.fastest import MAX_RMS, distance, sample_tile
+from musigma.prediction.engines.fastest import MAX_RMS, difference, sample_tile
 from musigma.prediction.predict import predict
 
 pytestmark = [
@@ -49,7 +49,7 @@ def test_captured_tiles_are_near_float32(name):
             tiles = tiles * torch.rand(2, 1, 1, 1, generator=generator)
             found, expected = engine(tiles), plain(tiles)
             assert found.mean.device.type == "cpu"
-            assert distance(found, expected)[0] < MAX_RMS
+            assert difference(found, expected)[0] < MAX_RMS
     assert len(engine._graphs.captured) == 2
 
 

@@ -5,10 +5,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musigma.prediction.engines.onnx_file import INPUT, require
+from musigma.prediction.engines.onnx_file import require
 from musigma.types import Prediction
 
 CPU = torch.device("cpu")
+
+PREDICTED = Prediction._fields
+"""Outputs of a graph that make a prediction; a file may have others."""
 
 
 class OnnxEngine:
@@ -28,10 +31,13 @@ class OnnxEngine:
         self._session = onnxruntime.InferenceSession(
             content, options, providers=["CPUExecutionProvider"]
         )
+        self._input = self._session.get_inputs()[0].name
+        outputs = [output.name for output in self._session.get_outputs()]
+        self._outputs = [name for name in outputs if name in PREDICTED]
 
     def __call__(self, tiles: Tensor) -> Prediction:
         """Restore tiles."""
-        return to_prediction(self._session.run(None, {INPUT: to_array(tiles)}))
+        return to_prediction(self._session.run(self._outputs, {self._input: to_array(tiles)}))
 
 
 def to_array(tiles: Tensor) -> NDArray[np.float32]:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from musigma.prediction.engines.onnx_file import require
-from musigma.prediction.engines.onnx_runtime import CPU, to_array, to_prediction
+from musigma.prediction.engines.onnx_runtime import CPU, PREDICTED, to_array, to_prediction
 from musigma.types import Prediction
 
 
@@ -31,6 +31,8 @@ class OpenVinoEngine:
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         }
         self._compiled = core.compile_model(core.read_model(content), "CPU", settings)
+        ports = self._compiled.outputs
+        self._outputs = [port for port in ports if port.any_name in PREDICTED]
         self._idle: deque[Any] = deque()  # requests that no call uses now
 
     def __call__(self, tiles: Tensor) -> Prediction:
@@ -41,6 +43,6 @@ class OpenVinoEngine:
             request = self._compiled.create_infer_request()
         # The outputs are copied, since the request will be used again.
         outputs = request.infer([to_array(tiles)], share_outputs=False)
-        values = [outputs[port] for port in self._compiled.outputs]
+        values = [outputs[port] for port in self._outputs]
         self._idle.append(request)
         return to_prediction(values)

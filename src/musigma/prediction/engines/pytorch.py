@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from musigma.kernels.cuda_graph import GraphsByShape
 from musigma.kernels.half_precision import Float32Layer, half_copy
 from musigma.networks import Network
-from musigma.prediction.engines.base import device_of
+from musigma.prediction.engines.base import device_of, in_evaluation_mode
 from musigma.prediction.engines.gpu_layers import adapt_to_gpu
-from musigma.types import Prediction
+from musigma.types import ConfigError, Prediction
 
 Precision = Literal["fp32", "tf32", "bf16", "fp16"]
 HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -29,7 +29,8 @@ class TorchEngine:
     of every published number. The others are faster and round more coarsely.
 
     Args:
-        network: In evaluation mode, on the device where it should run.
+        network: On the device where it should run. In training mode it is run as it would run in
+            evaluation mode.
         precision: Of the convolutions. The residual stream is half-precision too, sigma and the
             mean are not.
         graph: Whether to capture tile shapes that come again in CUDA graphs.
@@ -47,7 +48,13 @@ class TorchEngine:
         self.name = "-".join(
             ["torch", *[precision] * (precision != "fp32"), *["compiled"] * compiled]
         )
+        network = in_evaluation_mode(network)
         self.device = device_of(network)
+        if self.device.type == "meta":
+            raise ConfigError(
+                "the network has no weights in memory, as one that was loaded from an ONNX file; "
+                "run it by the engine onnx or openvino"
+            )
         self.batches = self.device.type == "cuda"
         self.network, self.tf32 = network, precision == "tf32"
         self.half = HALF.get(precision)
