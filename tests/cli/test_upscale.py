@@ -318,7 +318,7 @@ def test_a_coverage_that_nobody_fitted(musigma, weights, photos, tmp_path):
     words = ("upscale", photos, "-o", tmp_path / "out", "--model", weights, "--coverage", "0.9")
     result = musigma(*words)
     assert result.code == 2
-    assert "is not calibrated; 'musigma calibrate --coverage 0.9'" in result.err
+    assert "is not calibrated; 'musigma calibrate'" in result.err
     assert not (tmp_path / "out").exists()
 
 
@@ -367,9 +367,9 @@ def test_approximate_tiles_are_told(musigma, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "engine"),
-    [({"engine": "ray"}, "torch"), ({"ray": True}, "torch"), ({"ray": True, "engine": "x"}, "x")],
+    [({"engine": "ray"}, None), ({"ray": True}, None), ({"ray": True, "engine": "x"}, "x")],
 )
-def test_ray_as_an_engine_means_torch_on_every_worker(tmp_path, words, engine):
+def test_ray_as_an_engine_means_the_default_engine_on_every_worker(tmp_path, words, engine):
     shared = SharedOptions(inputs=["a.png"], output=tmp_path, **words)
     assert shared.uses_ray
     assert shared.to_options().engine == engine
@@ -405,7 +405,7 @@ def test_a_page_of_a_tiff_can_be_chosen(musigma, weights, tmp_path):
     pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
     words = ("upscale", tmp_path / "a.tif", "-o", tmp_path / "out", "--scale", 2)
     result = musigma(*words, "--model", "bicubic")
-    assert "choose it with --frame 0 to --frame 2" in result.errors[0]
+    assert "choose it with --frame, 0 to 2" in result.errors[0]
     assert musigma(*words, "--model", "bicubic", "--frame", 2).code == 0
     assert float(read_image(tmp_path / "out" / "a.tif")[0].min()) == 1
 

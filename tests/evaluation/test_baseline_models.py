@@ -21,7 +21,7 @@ from musigma.model import load, save
 from musigma.networks import create, with_sigma
 from musigma.prediction.predict import predict
 from musigma.restoration.batch import restore_files
-from musigma.restoration.restore_file import Options
+from musigma.restoration.options import Options
 from musigma.types import ConfigError
 from musigma.uncertainty.calibration import Calibration
 

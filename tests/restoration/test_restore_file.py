@@ -51,7 +51,7 @@ def test_its_own_source_is_refused(tmp_path):
 
 
 def test_an_error_map_needs_a_sigma_branch(tmp_path):
-    with pytest.raises(ConfigError, match="edsr-baseline has no sigma branch; leave --sigma"):
+    with pytest.raises(ConfigError, match="edsr-baseline has no sigma branch; leave `sigma`"):
         restore_file(model_of(), source_in(tmp_path), Options(folder=tmp_path / "out", sigma=True))
     assert not (tmp_path / "out").exists()
 
@@ -134,7 +134,7 @@ def test_frame_and_pixel_limit_reach_the_reader(tmp_path):
     options = Options(folder=tmp_path / "out", frame=1)
     done = restore_file(bicubic, source, options)
     assert float(read_image(done.output)[0].min()) == 1
-    with pytest.raises(ImageError, match="--frame 0 to --frame 1"):
+    with pytest.raises(ImageError, match="with `frame`, 0 to 1"):
         restore_file(bicubic, source, replace(options, frame=None))
-    with pytest.raises(ImageError, match=r"limit of 71; .*--max-pixels"):
+    with pytest.raises(ImageError, match=r"limit of 71; .*`max_pixels`"):
         restore_file(bicubic, source, replace(options, max_pixels=71))

@@ -41,7 +41,7 @@ def test_gradients_are_those_of_autograd(compiled, whole_blocks):
     network = small_network()
     worker = copy.deepcopy(network)
     example = torch.zeros(2, 3, 9, 7)
-    groups = defer(worker, example, multiple=16, block_pays=lambda _: whole_blocks)
+    groups = defer(worker, example, multiple=16, is_faster=lambda _: whole_blocks)
     blocks = [layer for layer in worker.modules() if isinstance(layer, DeferringBlock)]
     assert len(blocks) == 3 * whole_blocks
     assert [len(group) for group in groups] == [7]  # three blocks of two, and the last of the body

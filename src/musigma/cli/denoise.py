@@ -35,7 +35,7 @@ def denoise(
     )
     loaded = load(model, scale=1)
     if loaded.takes_noise_level and noise_std is None:
-        raise ConfigError(f"{loaded.name} needs the noise level; give --noise-std a number or auto")
+        raise ConfigError(f"{loaded.name} needs the noise level; give --noise-std LEVEL or auto")
     if noise_std is not None and not loaded.takes_noise_level:
         raise ConfigError(f"{loaded.name} takes no noise level; leave --noise-std out")
     restore_all(loaded, options, shared)

@@ -65,13 +65,13 @@ class SharedOptions:
         ),
     ] = None
     engine: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="What runs the network: torch (float32), torch-bf16, torch-fp16, torch-tf32, "
-            "torch-compiled, onnx, openvino, or auto for the fastest that is accurate enough. "
-            "ray means --ray with torch on every worker."
+            help="What runs the network: torch (float32, the default), torch-bf16, torch-fp16, "
+            "torch-tf32, torch-fp16-compiled, onnx (float32, the default for ONNX files), "
+            "openvino, or auto for the fastest that is accurate enough. ray means --ray."
         ),
-    ] = "torch"
+    ] = None
     ensemble: Annotated[
         bool, typer.Option(help="Average over flips and quarter turns, at eight times the cost.")
     ] = False
@@ -121,7 +121,7 @@ class SharedOptions:
             npz=self.npz,
             page=self.page,
             coverage=self.coverage,
-            engine="torch" if self.engine == "ray" else self.engine,
+            engine=None if self.engine == "ray" else self.engine,
             ensemble=self.ensemble,
             tile=parse_tile(self.tile),
             memory=parse_size(self.memory),
@@ -235,11 +235,11 @@ def _without_done(
 def _run_locally(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Iterator[Restored | Failed]":
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import select_device_and_threads
     from musigma.restoration.batch import restore_files
     from musigma.restoration.options import engine_for
 
-    model.network.to(select_device(device))
+    model.to(select_device_and_threads(device))
     engine = engine_for(model, options, report=(lambda _: None) if quiet else print_line)
     with progress_bar(quiet=quiet) as bar:
         pictures = bar.add_task("pictures", total=len(sources))

@@ -229,8 +229,7 @@ def _open_frame(
     num_frames = getattr(image, "n_frames", 1)
     if frame is None and num_frames > 1:
         text = f"holds {num_frames} pages or frames, and only one can be read"
-        hint = f"choose it with --frame 0 to --frame {num_frames - 1} (in Python: frame=...)"
-        raise image_error(path, f"{text}; {hint}")
+        raise image_error(path, f"{text}; choose it with `frame`, 0 to {num_frames - 1}")
     if frame is not None and not 0 <= frame < num_frames:
         raise image_error(path, f"has no frame {frame}; its last one is {num_frames - 1}")
     if frame:
@@ -238,8 +237,7 @@ def _open_frame(
     width, height = image.size
     if width * height > max_pixels:
         text = f"says it is {width} x {height} pixels, more than the limit of {max_pixels:,}"
-        hint = "if you trust the file, raise --max-pixels (in Python: max_pixels=...)"
-        raise image_error(path, f"{text}; {hint}")
+        raise image_error(path, f"{text}; if you trust the file, raise `max_pixels`")
     return image
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from musigma.images.image_io import MAX_PIXELS
 from musigma.model import Model
-from musigma.prediction.engines import Engine, make_engine
+from musigma.prediction.engines import Engine
 from musigma.prediction.predict import DEFAULT_MEMORY
 from musigma.prediction.self_ensemble import SelfEnsemble
 
@@ -23,7 +23,8 @@ class Options:
         npz: Whether to write mean and error maps as an NPZ file, too; it includes `sigma`.
         page: Whether to write a page that shows input, result and error maps.
         coverage: Required coverage of the intervals. The calibration of the model must match.
-        engine: What runs the network, one of `musigma.prediction.engines.ENGINES` or ``auto``.
+        engine: What runs the network, one of `musigma.prediction.engines.ENGINES` or ``auto``; by
+            default ``torch``, or ``onnx`` for a model from an ONNX file.
         ensemble: Whether to average over flips and quarter turns, at eight times the cost.
         tile: Largest side of a tile.
         memory: Bytes for one tile and its output rows.
@@ -42,7 +43,7 @@ class Options:
     npz: bool = False
     page: bool = False
     coverage: float | None = None
-    engine: str = "torch"
+    engine: str | None = None
     ensemble: bool = False
     tile: int | None = None
     memory: int = DEFAULT_MEMORY
@@ -70,7 +71,7 @@ def engine_for(
         options: Their `engine` and `ensemble` are used.
         report: Receives lines about what ``auto`` measured and chose.
     """
-    engine = make_engine(model.network, options.engine, report=report)
+    engine = model.engine(options.engine, report=report)
     return SelfEnsemble(engine) if options.ensemble else engine
 
 

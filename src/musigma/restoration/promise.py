@@ -33,7 +33,7 @@ def promise_for(calibration: Calibration, picture: OpenedImage, options: Options
     Args:
         calibration: The calibration of the model.
         picture: The picture as it was read.
-        options: With the engine that really runs and the noise level that is really used.
+        options: With the engine that runs and the noise level of this picture.
     """
     reasons = (
         _reason_in_calibration(calibration),
@@ -63,7 +63,7 @@ def _reason_in_calibration(calibration: Calibration) -> str | None:
 def _reason_in_arithmetic(options: Options) -> str | None:
     if options.ensemble:
         return "the model is calibrated without --ensemble"
-    if options.engine not in FLOAT32_ENGINES:
+    if options.engine is not None and options.engine not in FLOAT32_ENGINES:
         return f"the model is calibrated in float32, and {options.engine} rounds more"
     return None
 

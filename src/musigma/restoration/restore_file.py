@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
 from musigma.prediction.engines import Engine
-from musigma.prediction.predict import Image, predict_strips
+from musigma.prediction.predict import Image, Strips, predict_strips
 from musigma.restoration.options import Options, engine_for, tiles_are_exact
 from musigma.restoration.output_files import OutputFiles
 from musigma.restoration.promise import Promise, promise_for
@@ -74,7 +74,7 @@ class Job:
         picture: The decoded picture.
         promise: What the intervals promise; `None` without a calibration.
         start: Time when reading began.
-        num_tiles: Number of tiles, known after the first one.
+        num_tiles: Number of tiles that the network was given, known at the end.
     """
 
     source: ImageSource
@@ -125,7 +125,7 @@ def read_picture(
     """Read a picture, or say why it cannot be restored with these options."""
     start = time.perf_counter()
     if options.writes_error_maps and not model.has_sigma:
-        hint = "leave --sigma and --npz out, or choose another model"
+        hint = "leave `sigma` and `npz` out, or choose another `model`"
         raise ConfigError(f"{model.name} has no sigma branch; {hint}")
     output = options.folder / source.name
     if os.path.realpath(output) == os.path.realpath(source.path):
@@ -154,15 +154,11 @@ def compute_strips(
     job: Job, engine: Engine, *, progress: TileProgress | None = None
 ) -> Generator[Prediction, None, None]:
     """Yield the restored picture from top to bottom, several rows at a time."""
-
-    def count(done: int, total: int) -> None:
-        job.num_tiles = total
-        if progress:
-            progress(done, total)
-
     colours = job.picture.colours
     try:
-        yield from restore_image(job.model, colours, job.options, engine=engine, progress=count)
+        strips = restore_image(job.model, colours, job.options, engine=engine, progress=progress)
+        yield from strips
+        job.num_tiles = strips.num_tiles
     except ImageError as error:
         raise image_error(job.source.path, str(error)) from error
 
@@ -174,10 +170,10 @@ def restore_image(
     *,
     engine: Engine | None = None,
     progress: TileProgress | None = None,
-) -> Iterator[Prediction]:
-    """Yield a restored image in strips; the network gets the noise level if it takes one."""
+) -> Strips:
+    """Return a restored image in strips; the network gets the noise level if it takes one."""
     if model.takes_noise_level and options.noise_std is None:
-        raise ConfigError(f"{model.name} needs the noise level; give --noise-std")
+        raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
     return predict_strips(
         model.network,
         image,

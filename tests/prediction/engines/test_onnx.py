@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from musigma.prediction.engines.runtimes import OnnxEngine, OpenVinoEngine
 
 from helpers.networks import assert_close, build, image_for, one_of_each_class
 from musigma.model import Model
@@ -15,7 +16,6 @@ from musigma.prediction.engines import (
     read_metadata,
 )
 from musigma.prediction.engines.onnx_file import require, to_onnx
-from musigma.prediction.engines.runtimes import OnnxEngine, OpenVinoEngine
 from musigma.prediction.predict import predict
 from musigma.types import ConfigError, WeightsError
 from musigma.uncertainty.calibration import Calibration
