@@ -108,7 +108,7 @@ class Model:
         """Move the network to a device and return the model itself.
 
         Args:
-            device: ``cpu``, ``cuda``, ``cuda:N``, ``mps``, or ``auto`` for a GPU where there is one.
+            device: ``cpu``, ``cuda``, ``cuda:N``, ``mps``, or ``auto`` for a GPU if there is one.
 
         Example:
             >>> load("bicubic", scale=2).to("cpu").device
