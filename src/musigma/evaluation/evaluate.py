@@ -11,7 +11,7 @@ from musigma.evaluation.record import Record, provenance
 from musigma.images.image_io import read_image
 from musigma.images.listing import image_error
 from musigma.model import Model
-from musigma.networks import Network, entry, num_params
+from musigma.networks import Network, num_params
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, DataError, ImageError
 from musigma.uncertainty.calibration import Calibration
@@ -91,9 +91,9 @@ def evaluate(
 
 def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options: object) -> Record:
     """Evaluate loaded weights and make a record of it."""
-    facts = entry(model.name)
-    if (facts.task == "denoise") != (protocol.scale == 1):
-        raise ConfigError(f"{model.name} is made to {facts.task}; evaluate it with that protocol")
+    task = model.network.info.task
+    if (task == "denoising") != (protocol.scale == 1):
+        raise ConfigError(f"{model.name} is made for {task}; evaluate it with that protocol")
     found = evaluate(
         model.network,
         dataset,
