@@ -108,7 +108,7 @@ class Model:
         """Move the network to a device and return the model itself.
 
         Args:
-            device: ``cpu``, ``cuda``, ``cuda:N``, ``mps``, or ``auto`` for a GPU where there is one.
+            device: ``cpu``, ``cuda``, ``cuda:N``, ``mps``, or ``auto`` for a GPU if there is one.
 
         Example:
             >>> load("bicubic", scale=2).to("cpu").device
@@ -298,7 +298,7 @@ def _half_width(calibration: Calibration, sigma: Tensor) -> Tensor:
     return calibration.factor * std
 
 
-def load(model: str | Path, *, scale: int | None = None) -> Model:
+def load(model: str | Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
     """Load shipped weights by name, or any weights file by its path.
 
     Args:
@@ -306,6 +306,8 @@ def load(model: str | Path, *, scale: int | None = None) -> Model:
             an ONNX file of ``musigma export``. A file that is called like a network must be given
             with its folder, such as ``./edsr-baseline``.
         scale: Zoom factor; needed for a name or a file that exists for several.
+        value_range: Range that the layers of a bare state dict work in, where the file does not
+            tell it: 255 for most released networks, 1 for networks trained with musigma.
 
     Example:
         >>> load("bicubic", scale=2).scale
@@ -317,7 +319,7 @@ def load(model: str | Path, *, scale: int | None = None) -> Model:
         return _load_name(name, scale)
     path = Path(model)
     if path.is_file():
-        return load_file(path, scale=scale)
+        return load_file(path, scale=scale, value_range=value_range)
     if path.suffix or path.name != name:  # no network is called so
         raise WeightsError(f"there is no weights file {name}")
     raise ConfigError(
@@ -325,11 +327,11 @@ def load(model: str | Path, *, scale: int | None = None) -> Model:
     )
 
 
-def load_file(path: Path, *, scale: int | None = None) -> Model:
+def load_file(path: Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
     """Load a weights file: one of ours, a foreign one recognised by its keys, or an ONNX file."""
     if path.suffix == ".onnx":
         return _load_onnx(path, scale)
-    return _model_of(read_weights_file(path, scale=scale))
+    return _model_of(read_weights_file(path, scale=scale, value_range=value_range))
 
 
 def save(path: str | Path, model: Model | Network, *, half: bool = False, **metadata: Any) -> None:

@@ -1,6 +1,7 @@
 """Tiles give what the whole image gives, as near as `musigma.prediction.tiling` promises."""
 
 import inspect
+from dataclasses import replace
 
 import pytest
 import torch
@@ -76,7 +77,10 @@ def test_tiles_of_a_network_that_sees_everything_blend_into_each_other():
     """Where tiles meet, the step from one level to the next becomes a ramp of 32 pixels."""
 
     class TileMean(type(create("bicubic", scale=2))):
-        receptive_radius = feature_receptive_radius = None
+        def __init__(self, *, scale):
+            super().__init__(scale=scale)
+            radii = {"receptive_radius": None, "feature_receptive_radius": None}
+            self.info = replace(self.info, **radii)
 
         def reconstruct(self, features, degraded):
             level = degraded.mean((2, 3), keepdim=True).expand_as(degraded)

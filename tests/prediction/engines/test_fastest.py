@@ -114,3 +114,11 @@ def test_a_network_that_cannot_be_exported_is_left_to_pytorch(monkeypatch):
 def test_engines_that_there_are_not(name, line):
     with pytest.raises(ConfigError, match=line):
         make_engine(build("edsr-baseline", 2), name)
+
+
+def test_float16_on_a_processor_without_it_is_refused(monkeypatch):
+    monkeypatch.setattr(fastest, "_half_on_cpu", list)
+    with pytest.raises(ConfigError, match=r"no float16 arithmetic, .* another `engine`"):
+        make_engine(build("edsr-baseline", 2), "torch-fp16")
+    monkeypatch.setattr(fastest, "_half_on_cpu", lambda: ["torch-fp16"])
+    assert make_engine(build("edsr-baseline", 2), "torch-fp16").name == "torch-fp16"

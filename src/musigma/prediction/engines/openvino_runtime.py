@@ -32,7 +32,7 @@ class OpenVinoEngine:
         }
         self._compiled = core.compile_model(core.read_model(content), "CPU", settings)
         ports = self._compiled.outputs
-        self._outputs = [port for port in ports if port.any_name in PREDICTED]
+        self._outputs = [port for port in ports if port.get_names() & set(PREDICTED)]
         self._idle: deque[Any] = deque()  # requests that no call uses now
 
     def __call__(self, tiles: Tensor) -> Prediction:
