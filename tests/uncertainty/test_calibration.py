@@ -10,6 +10,7 @@ import pytest
 import torch
 from scipy import optimize, stats
 
+from musigma.evaluation import protocol_for
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.scores import interval_coverage, pll
 from musigma.model import load
@@ -377,6 +378,8 @@ def test_shipped_weights_name_their_conditions_and_no_path(path):
     assert calibration.data["name"] == "DIV2K_crops"
     assert "(DIV2K_crops): clean, " in calibration.promise
     assert calibration.includes_noise_std(25) == model.takes_noise_level
+    level = 25.0 if model.takes_noise_level else None
+    assert calibration.protocol == protocol_for(model.network, noise_std=level).as_json()
     texts = json.dumps(model.metadata | {"licence": ""})
     assert not re.search(r"[\w.]/[\w.]", texts), texts
 

@@ -212,7 +212,7 @@ def protocol_for(
     """Decide by which protocol a network is measured, calibrated and validated.
 
     Without further wishes a network that enlarges is measured as in the super-resolution tables. A
-    network of scale 1 may remove noise, JPEG or blur; what is given to it must be said.
+    network of scale 1 may remove noise, JPEG or blur; so its inputs must be described.
 
     Args:
         network: The network to be measured.
