@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from musigma.datasets.catalog import Dataset, Item, data_hash, find_dataset
+from musigma.datasets.catalog import Dataset, Item, data_hash, describe_data, find_dataset
 from musigma.types import DataError
 
 
@@ -135,7 +135,7 @@ def test_a_folder_of_inputs_is_matched_by_name(tmp_path):
 
 def test_two_images_of_one_name_are_refused(tmp_path):
     touch(tmp_path, "a.png", "a.jpg", "b.png")
-    with pytest.raises(DataError, match="two images of one name: a; rename"):
+    with pytest.raises(DataError, match="two images of the same name: a; rename"):
         find_dataset(tmp_path)
 
 
@@ -152,17 +152,26 @@ def test_hash_is_the_stated_one_and_ignores_order_and_place(tmp_path):
     assert data_hash(Dataset("y", (two, one))) == expected
 
 
-def test_hash_changes_with_content_name_and_input(tmp_path):
+def test_hash_changes_with_content_and_name(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(b"first")
-    hashes = {
-        data_hash(Dataset("x", (Item("a", path),))),
-        data_hash(Dataset("x", (Item("b", path),))),
-        data_hash(Dataset("x", (Item("a", path, path),))),
-    }
+    hashes = {data_hash(Dataset("x", (Item(name, path),))) for name in ("a", "b")}
     path.write_bytes(b"other")
     hashes.add(data_hash(Dataset("x", (Item("a", path),))))
-    assert len(hashes) == 4
+    assert len(hashes) == 3
+
+
+def test_targets_and_inputs_have_a_hash_each(tmp_path):
+    touch(tmp_path, "Set/HR/a.png", "Set/LR/a.png")
+    made = describe_data(find_dataset(tmp_path / "Set"))
+    pairs = describe_data(find_dataset(tmp_path / "Set", scale=1))
+    assert made.keys() == {"name", "hash"}
+    assert made["hash"] == pairs["hash"]
+    assert pairs["inputs"] == "pairs"
+    (tmp_path / "Set/LR/a.png").write_bytes(b"other")
+    changed = describe_data(find_dataset(tmp_path / "Set", scale=1))
+    assert changed["hash"] == pairs["hash"]
+    assert changed["inputs_hash"] != pairs["inputs_hash"]
 
 
 @pytest.mark.skipif(not os.environ.get("MUSIGMA_DATA"), reason="MUSIGMA_DATA is not set")

@@ -59,7 +59,8 @@ def test_the_drawn_noise_level_is_known():
         assert noise.std().item() * 255 == pytest.approx(level, rel=0.02)
         levels.add(level)
     assert len(levels) == 2
-    assert noise_std_of(parse("noise(5) | jpeg(75)"), name="a") is None
+    for text in ("noise(5) | jpeg(75)", "noise(5, gain=0.1)", "noise(5, grey=1)", "jpeg(75)"):
+        assert noise_std_of(parse(text), name="a") is None
 
 
 def test_pairs_of_files_must_fit_the_scale():

@@ -10,6 +10,8 @@ import pytest
 import torch
 from scipy import optimize, stats
 
+from musigma.degradations import parse
+from musigma.evaluation import protocol_for
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.scores import interval_coverage, pll
 from musigma.model import load
@@ -309,13 +311,13 @@ def test_a_promise_names_its_numbers_and_its_conditions():
     held_out = held_out_of(*noisy_images(torch.Generator().manual_seed(0), 40))
     expected = fit_conformal_risk_control(held_out, coverage=0.9)
     assert dataclasses.replace(expected, protocol=PROTOCOL, data={"name": "crops"}).promise == (
-        "In expectation, intervals hold at least 0.9 of the values of an image for images like the "
+        "In expectation, intervals hold at least 0.9 of the values of an image, for images like the "
         "40 it was fitted on (crops): clean, shrunk by 2 with bicubic (MATLAB) "
         "(method conformal-risk-control)"
     )
     assert "without a guarantee" in fit_pooled_quantile(held_out, coverage=0.9).promise
     assert fit_conformal(held_out, coverage=0.9, confidence=0.95).promise.startswith(
-        "With probability 0.95, intervals hold at least 0.9 of the values of an image for images "
+        "With probability 0.95, intervals hold at least 0.9 of the values of an image, for images "
         "like the 40 it was fitted on: unknown"
     )
 
@@ -330,6 +332,11 @@ def test_a_promise_names_its_numbers_and_its_conditions():
             "clean, with white noise of standard deviation 0 to 50 (8-bit levels)",
         ),
         ({"degradation": "pairs", "scale": 1}, "as in the pairs of files"),
+        ({"degradation": "noise(5, gain=0.1)", "scale": 1}, 'made by "noise(5, gain=0.1)"'),
+        (
+            {"degradation": str(parse("photo", scale=2)), "scale": 2},
+            "random chains of blur, motion, noise, jpeg at scale 2",
+        ),
         ({"degradation": ["bicubic", "jpeg(75)"], "scale": 2}, 'made by "bicubic" or "jpeg(75)"'),
     ],
 )
@@ -377,6 +384,8 @@ def test_shipped_weights_name_their_conditions_and_no_path(path):
     assert calibration.data["name"] == "DIV2K_crops"
     assert "(DIV2K_crops): clean, " in calibration.promise
     assert calibration.includes_noise_std(25) == model.takes_noise_level
+    level = 25.0 if model.takes_noise_level else None
+    assert calibration.protocol == protocol_for(model.network, noise_std=level).as_json()
     texts = json.dumps(model.metadata | {"licence": ""})
     assert not re.search(r"[\w.]/[\w.]", texts), texts
 

@@ -90,14 +90,31 @@ def find_dataset(
 
 
 def data_hash(dataset: Dataset) -> str:
-    """Return the SHA-256 of the names and the file contents, whatever the order and the place."""
+    """Return the SHA-256 of the names and contents of the targets, whatever their order or folder.
+
+    Inputs are not part of it, so that numbers on the same targets can be compared.
+    """
+    return _hash_files((item.name, "target", item.target) for item in dataset.items)
+
+
+def describe_data(dataset: Dataset) -> dict[str, str]:
+    """Return what a record says of a data set: its name, its hash and where its inputs come from.
+
+    Where the set brings its inputs, ``inputs_hash`` is the SHA-256 of their names and contents.
+    """
+    source = {"name": dataset.name, "hash": data_hash(dataset)}
+    if dataset.inputs == "made":
+        return source
+    files = [(item.name, "input", item.degraded) for item in dataset.items if item.degraded]
+    return source | {"inputs": dataset.inputs, "inputs_hash": _hash_files(files)}
+
+
+def _hash_files(files: Iterable[tuple[str, str, Path]]) -> str:
     total = hashlib.sha256()
-    for item in sorted(dataset.items, key=lambda item: item.name):
-        for role, path in (("target", item.target), ("degraded", item.degraded)):
-            if path is not None:
-                with path.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-                total.update(f"{item.name}\0{role}\0{content}\n".encode())
+    for name, role, path in sorted(files):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{name}\0{role}\0{content}\n".encode())
     return total.hexdigest()
 
 
@@ -146,7 +163,7 @@ def _not_found(name: str, base: str | Path | None, known: dict[str, Path]) -> st
 
 
 def _target_folder(folder: Path) -> Path:
-    """Return the folder that holds the originals: a known one inside, or the folder itself."""
+    """Return the folder of the targets: a folder with a known name inside, or the folder itself."""
     for name in ("HR", "GTmod12"):
         if (folder / name).is_dir():
             return folder / name
@@ -218,7 +235,7 @@ def _images(folder: Path) -> dict[str, Path]:
     if len(images) < len(paths):
         twice = _first_names({path.stem for path in paths if images[path.stem] != path})
         raise DataError(
-            f"{str(folder)!r} holds two images of one name: {twice}; rename one of each"
+            f"{str(folder)!r} holds two images of the same name: {twice}; rename one of each"
         )
     return dict(sorted(images.items()))
 

@@ -19,7 +19,7 @@ from musigma.degradations.stages import (
     Round,
     Shrink,
 )
-from musigma.degradations.text import names, parse
+from musigma.degradations.text import names, parse, photo
 from musigma.degradations.values import OneOf, Range
 
 __all__ = [
@@ -40,4 +40,5 @@ __all__ = [
     "degrade_image",
     "names",
     "parse",
+    "photo",
 ]

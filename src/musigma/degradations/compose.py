@@ -111,8 +111,9 @@ class Choice(Degradation):
 
     def _shrunk(self, target: Tensor, draws: Tensor, methods: Sequence[str]) -> Tensor:
         index = pick(draws[:, 0], self.weights)
+        device, dtype = target.device, target.dtype
         rows, columns = (
-            shrink_matrices(methods, side, self.scale, target.device)[index].to(target.dtype)
+            shrink_matrices(methods, side, self.scale, device, dtype)[index]
             for side in target.shape[-2:]
         )
         return shrink(target, rows, columns)

@@ -10,9 +10,9 @@ _BLURS = (
 _SHRINKS = (
     "4*bicubic/3*area/3*bilinear/3*lanczos/0.75*bicubic_aliased/0.75*bilinear_aliased/0.5*nearest"
 )
-_NOISES = "3*noise(0.5..{noise}:log, grey=3*0/1)/2*poisson(0.02..{gain}:log, grey=3*0/1)"
-_JPEG = "jpeg({quality}..98, subsampling=420/444)"
-_AGAIN = "(noise(0.3..{noise}:log)?0.5 | jpeg({quality}..98, subsampling=420/444))?0.2"
+_NOISE = "noise(0.3..{noise}:log, gain=0/0.01..{gain}:log, grey=3*0/1{grain})"
+_JPEG = "jpeg({quality}, subsampling=420/444)"
+_AGAIN = "(noise(0.3..{noise}:log)?0.5 | jpeg({quality}, subsampling=420/444))?0.2"
 
 
 def photo_text(scale: int) -> str:
@@ -26,15 +26,15 @@ def photo_text(scale: int) -> str:
     if scale == 1:
         return (
             f"(({_BLURS.format(std=1, length=2)})?0.5"
-            f" | ({_NOISES.format(noise=50, gain=5)})?0.65"
-            f" | {_JPEG.format(quality=8)}?0.75"
-            f" | {_AGAIN.format(noise=4, quality=40)})?0.85 | round"
+            f" | {_NOISE.format(noise=50, gain=5, grain=', grain=0/0.3..1')}?0.65"
+            f" | {_JPEG.format(quality='2*8..98/8..40')}?0.75"
+            f" | {_AGAIN.format(noise=4, quality='40..98')})?0.85 | round"
         )
     std, length = number_text(scale), number_text(2 * scale)
     return (
         f"18*bicubic/82*(({_BLURS.format(std=std, length=length)})?0.75"
         f" | {_SHRINKS}"
-        f" | ({_NOISES.format(noise=15, gain=1)})?0.65"
-        f" | {_JPEG.format(quality=30)}?0.75"
-        f" | {_AGAIN.format(noise=4, quality=50)}) | round"
+        f" | {_NOISE.format(noise=15, gain=1, grain='')}?0.65"
+        f" | {_JPEG.format(quality='30..98')}?0.75"
+        f" | {_AGAIN.format(noise=4, quality='50..98')}) | round"
     )

@@ -7,17 +7,14 @@ import torch
 from torch import Tensor
 
 from musigma.degradations.base import Degradation
-from musigma.degradations.values import OneOf, Range, Value, as_value
+from musigma.degradations.values import Amount, Value, as_value, numbers_of
 from musigma.functional import blur as blurs
 from musigma.functional import shrink as shrinks
-from musigma.functional.color import quantise
+from musigma.functional.color import quantise, to_uint8
 from musigma.functional.jpeg import BLOCK, jpeg
 from musigma.functional.resize import bicubic_down
-from musigma.functional.sensor_noise import gaussian_noise, poisson_noise
+from musigma.functional.sensor_noise import sensor_noise
 from musigma.types import ConfigError
-
-Amount = float | tuple[float, float] | Value
-"""A number, the two limits of a range to draw it from, or a value."""
 
 STDS_IN_RADIUS = 3
 """A Gaussian kernel is cut off at so many standard deviations, the largest that may be drawn."""
@@ -82,7 +79,23 @@ class Stage(Degradation):
         return f"{self.name}({', '.join(told)})" if told else self.name
 
 
-class Blur(Stage):
+class _BlurStage(Stage):
+    @property
+    def is_blur(self) -> bool:
+        """It is."""
+        return True
+
+    def __call__(
+        self,
+        target: Tensor,
+        draws: Tensor,
+        generator: torch.Generator | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Blur each image with its kernel."""
+        return blurs.blur(target, self.kernels(draws))
+
+
+class Blur(_BlurStage):
     """Convolution with a Gaussian, of one width or of two at an angle.
 
     Args:
@@ -114,11 +127,6 @@ class Blur(Stage):
         widest = max(self.values[name].high for name in ("std", "across") if name in self.values)
         self.filter_radius = math.ceil(STDS_IN_RADIUS * widest)
 
-    @property
-    def is_blur(self) -> bool:
-        """It is."""
-        return True
-
     def kernels(self, draws: Tensor) -> Tensor:
         """Return a kernel per image."""
         drawn = self.drawn(draws)
@@ -129,14 +137,8 @@ class Blur(Stage):
             radius=self.filter_radius,
         )
 
-    def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Blur each image with its kernel."""
-        return blurs.blur(target, self.kernels(draws))
 
-
-class MotionBlur(Stage):
+class MotionBlur(_BlurStage):
     """Blur by a camera that moved straight during the exposure.
 
     Args:
@@ -158,23 +160,12 @@ class MotionBlur(Stage):
         super().__init__(length=length, angle=angle)
         self.filter_radius = math.ceil(self.values["length"].high / 2)
 
-    @property
-    def is_blur(self) -> bool:
-        """It is."""
-        return True
-
     def kernels(self, draws: Tensor) -> Tensor:
         """Return a kernel per image."""
         drawn = self.drawn(draws)
         return blurs.motion_kernels(
             drawn["length"], angle=drawn["angle"], radius=self.filter_radius
         )
-
-    def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """Blur each image with its kernel."""
-        return blurs.blur(target, self.kernels(draws))
 
 
 class Shrink(Degradation):
@@ -195,14 +186,18 @@ class Shrink(Degradation):
         self.filter_radius = shrinks.filter_radius(method, scale)
 
     def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
+        self,
+        target: Tensor,
+        draws: Tensor,  # noqa: ARG002
+        generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Shrink all images alike."""
+        device, dtype = target.device, target.dtype
         rows, columns = (
-            shrinks.shrink_matrices((self.method,), side, self.scale, target.device)[0]
+            shrinks.shrink_matrices((self.method,), side, self.scale, device, dtype)[0]
             for side in target.shape[-2:]
         )
-        return shrinks.shrink(target, rows.to(target.dtype), columns.to(target.dtype))
+        return shrinks.shrink(target, rows, columns)
 
     def __str__(self) -> str:
         """The name of the way."""
@@ -225,9 +220,14 @@ class Bicubic(Degradation):
         self.filter_radius = shrinks.filter_radius("bicubic", scale)
 
     def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
+        self,
+        target: Tensor,
+        draws: Tensor,  # noqa: ARG002
+        generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Shrink all images alike."""
+        if torch.compiler.is_compiling():
+            return _bicubic_by_matrices(target, self.scale)
         return bicubic_down(target, self.scale)
 
     def __str__(self) -> str:
@@ -235,42 +235,66 @@ class Bicubic(Degradation):
         return "bicubic"
 
 
+_GREY = Parameter("grey", 0, 1, default=0, allowed=(0, 1))
+_GRAIN = Parameter("grain", 0, 10)
+
+
 class Noise(Stage):
-    """Gaussian noise of one level all over an image, not clipped.
+    """Gaussian noise, not clipped: of one level all over an image, and growing with the light.
 
     Args:
         std: Standard deviation in 8-bit levels.
+        gain: Variance that comes with the signal, over the signal, both in 8-bit levels.
         grey: 1 where all channels get the same noise, 0 where each has its own.
+        grain: Standard deviation, in pixels, of a Gaussian by which the noise is smoothed, its
+            level staying the same, as demosaicing does it. White where left out.
 
     Example:
-        >>> str(Noise((0.5, 15), grey=1))
-        'noise(0.5..15, grey=1)'
+        >>> str(Noise((0.5, 15), gain=0.1, grey=1))
+        'noise(0.5..15, gain=0.1, grey=1)'
     """
 
     name = "noise"
     parameters = (
         Parameter("std", 0, 255, required=True),
-        Parameter("grey", 0, 1, default=0, allowed=(0, 1)),
+        Parameter("gain", 0, 255),
+        _GREY,
+        _GRAIN,
     )
 
-    def __init__(self, std: Amount, *, grey: Amount = 0) -> None:
-        super().__init__(std=std, grey=grey)
+    def __init__(
+        self,
+        std: Amount,
+        *,
+        gain: Amount | None = None,
+        grey: Amount = 0,
+        grain: Amount | None = None,
+    ) -> None:
+        super().__init__(std=std, gain=gain, grey=grey, grain=grain)
+        self.filter_radius = _grain_radius(self.values)
 
     def __call__(
         self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """Add noise of the level of each image."""
         drawn = self.drawn(draws)
-        grey = _as_bool(self.values["grey"], drawn["grey"], 1)
-        return gaussian_noise(target, std=drawn["std"], grey=grey, generator=generator)
+        return sensor_noise(
+            target,
+            std=drawn["std"],
+            gain=drawn.get("gain", 0.0),
+            grey=_as_bool(self.values["grey"], drawn["grey"], 1),
+            grain=_grain_kernels(drawn, self.filter_radius),
+            generator=generator,
+        )
 
 
 class PoissonNoise(Stage):
-    """Noise whose variance grows with the signal, not clipped.
+    """Noise of counted light alone: its variance grows with the signal; not clipped.
 
     Args:
         gain: Variance over signal, both in 8-bit levels.
         grey: As that of `Noise`.
+        grain: As that of `Noise`.
 
     Example:
         >>> str(PoissonNoise(0.5))
@@ -278,21 +302,24 @@ class PoissonNoise(Stage):
     """
 
     name = "poisson"
-    parameters = (
-        Parameter("gain", 0, 255, required=True),
-        Parameter("grey", 0, 1, default=0, allowed=(0, 1)),
-    )
+    parameters = (Parameter("gain", 0, 255, required=True), _GREY, _GRAIN)
 
-    def __init__(self, gain: Amount, *, grey: Amount = 0) -> None:
-        super().__init__(gain=gain, grey=grey)
+    def __init__(self, gain: Amount, *, grey: Amount = 0, grain: Amount | None = None) -> None:
+        super().__init__(gain=gain, grey=grey, grain=grain)
+        self.filter_radius = _grain_radius(self.values)
 
     def __call__(
         self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """Add noise of the gain of each image."""
         drawn = self.drawn(draws)
-        grey = _as_bool(self.values["grey"], drawn["grey"], 1)
-        return poisson_noise(target, gain=drawn["gain"], grey=grey, generator=generator)
+        return sensor_noise(
+            target,
+            gain=drawn["gain"],
+            grey=_as_bool(self.values["grey"], drawn["grey"], 1),
+            grain=_grain_kernels(drawn, self.filter_radius),
+            generator=generator,
+        )
 
 
 class Jpeg(Stage):
@@ -318,7 +345,10 @@ class Jpeg(Stage):
         super().__init__(quality=quality, subsampling=subsampling)
 
     def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
+        self,
+        target: Tensor,
+        draws: Tensor,
+        generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Code each image with its quality."""
         drawn = self.drawn(draws)
@@ -340,7 +370,10 @@ class Round(Stage):
         super().__init__()
 
     def __call__(
-        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
+        self,
+        target: Tensor,
+        draws: Tensor,  # noqa: ARG002
+        generator: torch.Generator | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Round all images alike."""
         return quantise(target)
@@ -354,8 +387,8 @@ STAGES: dict[str, type[Stage]] = {
 
 def _checked(stage: str, parameter: Parameter, value: Value) -> Value:
     if parameter.allowed:
-        numbers = value.numbers if isinstance(value, OneOf) else (value.low, value.high)
-        if value.num_draws and isinstance(value, Range) or not {*numbers} <= {*parameter.allowed}:
+        numbers = numbers_of(value)
+        if not numbers or not {*numbers} <= {*parameter.allowed}:
             allowed = " or ".join(f"{number:g}" for number in parameter.allowed)
             raise ConfigError(f"{stage}: {parameter.name} is {allowed}, not {value}")
     if value.low < parameter.low or value.high > parameter.high:
@@ -366,6 +399,26 @@ def _checked(stage: str, parameter: Parameter, value: Value) -> Value:
 
 def _default_value(parameter: Parameter) -> Value | None:
     return None if parameter.default is None else as_value(parameter.default)
+
+
+def _grain_radius(values: dict[str, Value]) -> int:
+    return math.ceil(STDS_IN_RADIUS * values["grain"].high) if "grain" in values else 0
+
+
+def _grain_kernels(drawn: dict[str, Tensor], radius: int) -> Tensor | None:
+    return blurs.gaussian_kernels(drawn["grain"], radius=radius) if "grain" in drawn else None
+
+
+def _bicubic_by_matrices(image: Tensor, scale: int) -> Tensor:
+    """Do to the bit what `bicubic_down` does, of which a compiler cannot trace the weights."""
+    device, dtype = image.device, torch.float64
+    rows, columns = (
+        shrinks.shrink_matrices(("bicubic",), side, scale, device, dtype)[0]
+        for side in image.shape[-2:]
+    )
+    work = (rows @ to_uint8(image).to(dtype) + 0.5).floor().clamp(0, 255)
+    work = (work @ columns.T + 0.5).floor().clamp(0, 255)
+    return work.to(image.dtype) / 255
 
 
 def _as_bool(value: Value, drawn: Tensor, yes: float) -> bool | Tensor:

@@ -2,15 +2,17 @@
 
 The grammar, from the loosest to the tightest binding::
 
-    chain       = alternatives { "|" alternatives }     one after another
-    alternatives = [weight "*"] part { "/" [weight "*"] part }   one of them for each image
-    part        = stage [ "?" probability ]             only for some images
-    stage       = name [ "(" arguments ")" ] | "(" chain ")"
-    arguments   = [name "="] value { "," [name "="] value }
-    value       = number | number ".." number [":log"] | [weight "*"] number { "/" ... }
+    chain        = alternatives { "|" alternatives }               one after another
+    alternatives = [weight "*"] part { "/" [weight "*"] part }     one of them for each image
+    part         = stage [ "?" probability ]                       only for some images
+    stage        = name [ "(" arguments ")" ] | "(" chain ")"
+    arguments    = [name "="] value { "," [name "="] value }
+    value        = [weight "*"] range { "/" [weight "*"] range }   a number from one of them
+    range        = number [ ".." number [":log"] ]
 
-- A stage is one of ``blur(std, across, angle)``, ``motion(length, angle)``, ``noise(std, grey)``,
-  ``poisson(gain, grey)``, ``jpeg(quality, subsampling)``, ``round``; a way of shrinking
+- A stage is one of ``blur(std, across, angle)``, ``motion(length, angle)``,
+  ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``,
+  ``jpeg(quality, subsampling)``, ``round``; a way of shrinking
   (`musigma.functional.shrink.shrink_matrix` lists them): ``bicubic``, ``area``, ``lanczos`` ...; or
   a chain with a name: ``photo``. Their classes in `musigma.degradations.stages` say what the
   arguments mean.
@@ -20,8 +22,9 @@ The grammar, from the loosest to the tightest binding::
   A chain shrinks once. Where no way is named and the scale is above 1, it is ``bicubic``, before
   the first stage that is more than a blur: a camera blurs, then samples, then adds noise.
 - ``bicubic`` alone is the published benchmark: MATLAB's imresize with its rounding to 8 bits, bit
-  for bit. In all other texts shrinking is not rounded; end them with ``round`` for what a file
-  would hold (``jpeg`` rounds by itself).
+  for bit. Alone is the whole text, or one alternative beside others that do more than shrink.
+  Everywhere else shrinking is not rounded; end a text with ``round`` for what a file would hold
+  (``jpeg`` rounds by itself).
 """
 
 import re
@@ -75,6 +78,16 @@ def parse(text: str, *, scale: int = 1) -> Degradation:
     return degradation
 
 
+def photo(scale: int) -> Degradation:
+    """Return the chain for photographs: what users' files are made by, at random.
+
+    Example:
+        >>> photo(2) == parse("photo", scale=2), photo(2).margin
+        (True, 16)
+    """
+    return parse("photo", scale=scale)
+
+
 def names() -> list[str]:
     """Return the names that a text may use."""
     return [*NAMED, *STAGES, *METHODS]
@@ -119,9 +132,17 @@ class _Reader:
             options.append(self._part())
         if len(options) == 1:
             return options[0]
-        if any(option.scale > 1 for option in options):
-            options = [o if o.scale > 1 else _with_bicubic(o, self.scale) for o in options]
-        return Choice(options, weights)
+        return Choice(self._alike(options), weights)
+
+    def _alike(self, options: list[Degradation]) -> list[Degradation]:
+        """Let all shrink where one does, and let ``bicubic`` alone be the published one."""
+        if all(option.scale == 1 for option in options):
+            return options
+        options = [o if o.scale > 1 else _with_bicubic(o, self.scale) for o in options]
+        if all(isinstance(option, Shrink) for option in options):
+            return options
+        alone = Shrink("bicubic", self.scale)
+        return [Bicubic(self.scale) if option == alone else option for option in options]
 
     def _weight(self) -> float:
         if self._next.type != "number" or self.tokens[self.position + 1].text != "*":
@@ -168,16 +189,15 @@ class _Reader:
         return name, self._value()
 
     def _value(self) -> Value:
-        weights, numbers = [self._weight()], [self._number()]
-        if self._skip(".."):
-            high = self._number()
-            return Range(numbers[0], high, log=self._log())
+        weights, options = [self._weight()], [self._range()]
         while self._skip("/"):
             weights.append(self._weight())
-            numbers.append(self._number())
-        if len(numbers) == 1:
-            return Range(numbers[0], numbers[0])
-        return OneOf(tuple(numbers), tuple(weights))
+            options.append(self._range())
+        return options[0] if len(options) == 1 else OneOf(tuple(options), tuple(weights))
+
+    def _range(self) -> Range:
+        low = self._number()
+        return Range(low, self._number(), log=self._log()) if self._skip("..") else Range(low, low)
 
     def _log(self) -> bool:
         if not self._skip(":"):

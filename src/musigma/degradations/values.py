@@ -61,67 +61,81 @@ class Range:
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of several numbers.
+    """A number from one of several ranges, of which constants are the shortest.
 
     Attributes:
-        numbers: To choose from.
+        options: To choose from.
         weights: How likely each is, relative to the others.
 
     Example:
-        >>> value = OneOf((420, 444), (3, 1))
+        >>> value = OneOf((Range(420, 420), Range(444, 444)), (3, 1))
         >>> str(value), value.draw(torch.tensor([[0.74], [0.76]]))
         ('3*420/444', tensor([420., 444.]))
     """
 
-    numbers: tuple[float, ...]
+    options: tuple[Range, ...]
     weights: tuple[float, ...]
 
     def __post_init__(self) -> None:
         """Refuse weights that do not fit."""
-        check_weights(self.weights, len(self.numbers))
+        check_weights(self.weights, len(self.options))
 
     @property
     def low(self) -> float:
-        """The smallest of the numbers."""
-        return min(self.numbers)
+        """The least that may be drawn."""
+        return min(option.low for option in self.options)
 
     @property
     def high(self) -> float:
-        """The largest of the numbers."""
-        return max(self.numbers)
+        """The most that may be drawn."""
+        return max(option.high for option in self.options)
 
     @property
     def num_draws(self) -> int:
-        """How many random numbers it takes to draw from it."""
-        return 1
+        """How many random numbers it takes to draw from it: one chooses the range."""
+        return 1 + sum(option.num_draws for option in self.options)
 
     def draw(self, draws: Tensor) -> Tensor:
-        """Return a number per image, ``(N,)``, from ``(N, 1)`` uniform in ``[0, 1)``."""
-        result = draws.new_full((len(draws),), self.numbers[0])
-        # No tensor of the numbers: copying one to a GPU cannot be captured.
-        for number, edge in zip(self.numbers[1:], edges(self.weights), strict=True):
-            result = torch.where(draws[:, 0] >= edge, number, result)
+        """Return a number per image, ``(N,)``, from ``(N, num_draws)`` uniform in ``[0, 1)``."""
+        result, first = self.options[0].draw(draws[:, 1:]), 1 + self.options[0].num_draws
+        for option, edge in zip(self.options[1:], edges(self.weights), strict=True):
+            result = torch.where(draws[:, 0] >= edge, option.draw(draws[:, first:]), result)
+            first += option.num_draws
         return result
 
     def __str__(self) -> str:
         """As in the text form."""
-        return "/".join(map(weighted_text, self.weights, map(number_text, self.numbers)))
+        return "/".join(map(weighted_text, self.weights, map(str, self.options)))
 
 
 Value = Range | OneOf
 """What a parameter of a stage may be."""
 
+Amount = float | tuple[float, float] | Value
+"""A number, the two limits of a range to draw it from, or a value."""
 
-def as_value(value: "float | tuple[float, float] | Value") -> Value:
+
+def as_value(amount: Amount) -> Value:
     """Make a value of a number, of the two limits of a range, or of a value.
 
     Example:
         >>> str(as_value(5)), str(as_value((0.2, 2)))
         ('5', '0.2..2')
     """
-    if isinstance(value, tuple):
-        return Range(*value)
-    return value if isinstance(value, Range | OneOf) else Range(value, value)
+    if isinstance(amount, tuple):
+        return Range(*amount)
+    return amount if isinstance(amount, Range | OneOf) else Range(amount, amount)
+
+
+def numbers_of(value: Value) -> list[float]:
+    """Return the numbers that a value may be, or none where they are too many to list.
+
+    Example:
+        >>> numbers_of(Range(1, 1)), numbers_of(Range(1, 2))
+        ([1], [])
+    """
+    options = value.options if isinstance(value, OneOf) else (value,)
+    return [] if any(option.num_draws for option in options) else [o.low for o in options]
 
 
 def pick(draw: Tensor, weights: Sequence[float]) -> Tensor:

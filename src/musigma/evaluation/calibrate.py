@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from musigma.datasets.catalog import Dataset, data_hash
+from musigma.datasets.catalog import Dataset, describe_data
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.restored_pairs import Progress, errors_name, restored_pairs
 from musigma.functional.scores import check_share
@@ -65,7 +65,7 @@ def calibrate_with_groups(
 ) -> tuple[Calibration, HeldOut]:
     """Do what `calibrate` does, and return as well what the fit was made from.
 
-    Each degradation is a group there, whose coverage can be measured alone.
+    In the latter each degradation is a group, whose coverage can be measured alone.
     """
     # Wrong settings are refused before the first image is restored.
     check_method(method)
@@ -105,8 +105,8 @@ def with_conditions(
     calibration: Calibration, dataset: Dataset, protocols: Protocol | Sequence[Protocol]
 ) -> Calibration:
     """Return a calibration that names the images and the inputs it was fitted on."""
-    data = {"name": dataset.name, "hash": data_hash(dataset)}
-    return replace(calibration, protocol=_as_json(_as_list(protocols)), data=data)
+    protocol = _as_json(_as_list(protocols))
+    return replace(calibration, protocol=protocol, data=describe_data(dataset))
 
 
 def _as_json(protocols: Sequence[Protocol]) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _as_json(protocols: Sequence[Protocol]) -> dict[str, Any]:
 
 
 def _all_levels(protocols: Sequence[Protocol]) -> list[float] | None:
-    """Return the least and the largest noise level, or `None` where some protocol has none."""
+    """Return the least and the largest noise level, or `None` where a protocol has none."""
     levels: list[float] = []
     for protocol in protocols:
         level = protocol.as_json()["noise_std"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from musigma.datasets.catalog import Dataset, data_hash
+from musigma.datasets.catalog import Dataset, describe_data
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.record import Record, provenance
 from musigma.evaluation.restored_pairs import Progress, errors_name, restored_pairs
@@ -92,12 +92,7 @@ def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options
             **{key: stored[key] for key in COPIED_METADATA if key in stored},
         },
         protocol=protocol.as_json(),
-        data={
-            "name": dataset.name,
-            "num_images": len(dataset.items),
-            "hash": data_hash(dataset),
-            **({} if dataset.inputs == "made" else {"inputs": dataset.inputs}),
-        },
+        data={"num_images": len(dataset.items), **describe_data(dataset)},
         result=evaluation.summary,
         images=evaluation.images,
         provenance=provenance(device),

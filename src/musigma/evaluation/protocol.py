@@ -6,7 +6,13 @@ from typing import Any, Literal
 from torch import Tensor
 
 from musigma.degradations import Bicubic, Degradation, Noise, parse
-from musigma.degradations.pairs import Pair, make_pair, match_pair, noise_std_of
+from musigma.degradations.pairs import (
+    Pair,
+    make_pair,
+    match_pair,
+    noise_std_of,
+    white_noise_std,
+)
 from musigma.functional.color import match_channels, quantise, rgb_to_y
 from musigma.functional.fidelity import psnr, ssim
 from musigma.networks import Network
@@ -114,10 +120,10 @@ class Protocol:
 
     def _noise_levels(self) -> float | list[float] | None:
         """Return the noise level, or the least and the largest where it is drawn."""
-        if self.noise_std is not None or not isinstance(self.degradation, Noise):
+        drawn = white_noise_std(self.degradation)
+        if self.noise_std is not None or drawn is None:
             return self.noise_std
-        std = self.degradation.values["std"]
-        return std.low if std.low == std.high else [std.low, std.high]
+        return drawn.low if drawn.low == drawn.high else [drawn.low, drawn.high]
 
 
 def super_resolution(scale: int, *, luma_only: bool = False) -> Protocol:
@@ -212,7 +218,7 @@ def protocol_for(
     """Decide by which protocol a network is measured, calibrated and validated.
 
     Without further wishes a network that enlarges is measured as in the super-resolution tables. A
-    network of scale 1 may remove noise, JPEG or blur; what is given to it must be said.
+    network of scale 1 may remove noise, JPEG or blur; so its inputs must be described.
 
     Args:
         network: The network to be measured.

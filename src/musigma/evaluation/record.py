@@ -98,7 +98,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 
 
 def load_record(path: Path) -> Record:
-    """Read a record and refuse one that lacks what makes it traceable."""
+    """Read a record; refuse a file that lacks what makes a number traceable."""
     try:
         record = Record(**upgraded(json.loads(path.read_text())))
     except OSError as error:
@@ -108,7 +108,9 @@ def load_record(path: Path) -> Record:
     for part, keys in REQUIRED.items():
         missing = [key for key in keys if not _holds(getattr(record, part), key)]
         if missing:
-            raise DataError(f"{path} lacks {part}.{missing[0]}, without which it proves nothing")
+            raise DataError(
+                f"{path} lacks {part}.{missing[0]}, without which its numbers cannot be traced"
+            )
     if record.schema != SCHEMA:
         raise DataError(f"{path} has schema {record.schema}; this version reads {SCHEMA}")
     if not record.result:
@@ -210,7 +212,7 @@ def commit() -> tuple[str, str]:
             return ""  # there is no git
         return done.stdout.strip() if done.returncode == 0 else ""
 
-    # An installed copy may lie, untracked, inside the repository of some other project.
+    # An installed copy may lie, untracked, inside the repository of another project.
     head = git("ls-files", Path(__file__).name) and git("rev-parse", "HEAD")
     if not head:
         return f"release {__version__}", "release"

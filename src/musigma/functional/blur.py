@@ -53,10 +53,11 @@ def motion_kernels(length: Tensor, *, angle: Tensor, radius: int) -> Tensor:
     Example:
         >>> kernel = motion_kernels(torch.tensor([2.0]), angle=torch.tensor([0.0]), radius=1)
         >>> [round(value, 2) for value in kernel[0, 1].tolist()]
-        [0.28, 0.44, 0.28]
+        [0.25, 0.51, 0.25]
     """
     num_samples = 2 * _SAMPLES_PER_PIXEL * radius + 1
-    way = torch.linspace(-0.5, 0.5, num_samples, device=length.device) * length.view(-1, 1)
+    middles = (torch.arange(num_samples, device=length.device) + 0.5) / num_samples
+    way = (middles - 0.5) * length.view(-1, 1)
     radians = torch.deg2rad(angle).view(-1, 1)
     line = torch.arange(-radius, radius + 1, device=length.device)
 

@@ -163,7 +163,7 @@ def _code(planes: Sequence[Tensor], tables: Sequence[Tensor]) -> list[Tensor]:
     # All planes in one go: on a GPU the number of operations counts, not their size.
     counts = [block.shape[1] for block in blocks]
     table = [t[:, None].expand(-1, count, -1) for t, count in zip(tables, counts, strict=True)]
-    coded = _code_blocks(torch.cat(blocks, 1), torch.cat(table, 1)).split(counts, 1)
+    coded = torch.split(_code_blocks(torch.cat(blocks, 1), torch.cat(table, 1)), counts, 1)
     return [
         _from_blocks(block, whole.shape)[..., : plane.shape[-2], : plane.shape[-1]]
         for block, whole, plane in zip(coded, padded, planes, strict=True)
@@ -217,13 +217,13 @@ def _double(planes: Tensor) -> Tensor:
     """Interpolate to twice the size: a triangle of 3/4 and 1/4 of the nearest two pixels."""
     if planes.shape[-1] <= 2:  # libjpeg repeats pixels where a plane is that narrow
         return planes.repeat_interleave(2, -1).repeat_interleave(2, -2)
-    rows = pad(planes, (0, 0, 1, 1), mode="replicate")
-    near = 3 * planes
-    rows = torch.stack([near + rows[..., :-2, :], near + rows[..., 2:, :]], dim=-2).flatten(-3, -2)
-    both = pad(rows, (1, 1, 0, 0), mode="replicate")
-    near = 3 * rows
-    columns = [near + both[..., :-2] + 8, near + both[..., 2:] + 7]
-    return (torch.stack(columns, dim=-1) / 16).floor().flatten(-2)
+    above = torch.cat([planes[..., :1, :], planes[..., :-1, :]], -2)
+    below = torch.cat([planes[..., 1:, :], planes[..., -1:, :]], -2)
+    rows = torch.stack([3 * planes + above, 3 * planes + below], -2).flatten(-3, -2)
+    left = torch.cat([rows[..., :1], rows[..., :-1]], -1)
+    right = torch.cat([rows[..., 1:], rows[..., -1:]], -1)
+    columns = [3 * rows + left + 8, 3 * rows + right + 7]
+    return (torch.stack(columns, -1) / 16).floor().flatten(-2)
 
 
 def _pad_end(planes: Tensor, bottom: int, right: int) -> Tensor:
@@ -240,12 +240,12 @@ class _Transform(NamedTuple):
 
 
 # A compiler takes what these return as constants; a captured graph finds them in place.
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _transform(device: torch.device) -> _Transform:
     return _cached_transform(device)
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _standard_tables(device: torch.device) -> Tensor:
     return _cached_tables(device)
 

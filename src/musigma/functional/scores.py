@@ -1,8 +1,8 @@
 """How good a predicted sigma is: per value (`log_likelihood`, ...) and per image (`pll`, ...).
 
-All take ``mean``, ``target`` and ``sigma`` of one shape ``(N, C, H, W)``, images in [0, 1]. The
-likelihood and the CRPS read sigma as the std of a normal distribution round ``mean`` and floor it
-at `SIGMA_FLOOR`; `sigma_psnr` compares sigma as it is.
+All take ``mean``, ``target`` and ``sigma`` of the same shape ``(N, C, H, W)`` in [0, 1]. The
+likelihood and the CRPS read sigma as the standard deviation of a normal distribution around
+``mean`` and floor it at `SIGMA_FLOOR`; `sigma_psnr` compares sigma as it is.
 """
 
 import math

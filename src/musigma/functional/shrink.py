@@ -26,7 +26,7 @@ def shrink(image: Tensor, row_matrices: Tensor, column_matrices: Tensor) -> Tens
 
     Example:
         >>> image = torch.arange(16.0).view(1, 1, 4, 4)
-        >>> matrix = shrink_matrix("area", 4, 2)
+        >>> matrix = shrink_matrix("area", 4, 2).float()
         >>> shrink(image, matrix, matrix)[0, 0]
         tensor([[ 2.5000,  4.5000],
                 [10.5000, 12.5000]])
@@ -36,11 +36,15 @@ def shrink(image: Tensor, row_matrices: Tensor, column_matrices: Tensor) -> Tens
     return row_matrices @ (image @ column_matrices.transpose(-2, -1))
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def shrink_matrices(
-    methods: Sequence[str], length: int, scale: int, device: torch.device
+    methods: Sequence[str],
+    length: int,
+    scale: int,
+    device: torch.device,
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
-    """Return the matrices of several methods, ``(K, low, high)`` in float32, made once.
+    """Return the matrices of several methods, ``(K, low, high)``, made once.
 
     A compiler takes the result as a constant; a captured graph finds it in place.
 
@@ -48,11 +52,11 @@ def shrink_matrices(
         >>> shrink_matrices(("bicubic", "area"), 12, 2, torch.device("cpu")).shape
         torch.Size([2, 6, 12])
     """
-    return _cached_matrices(tuple(methods), length, scale, device)
+    return _cached_matrices(tuple(methods), length, scale, device, dtype)
 
 
 def shrink_matrix(method: str, length: int, scale: int) -> Tensor:
-    """Return the matrix ``(length / scale, length)`` of a method, float32 on the CPU.
+    """Return the matrix ``(length / scale, length)`` of a method, float64 on the CPU.
 
     Args:
         method: One of `METHODS`:
@@ -78,7 +82,7 @@ def shrink_matrix(method: str, length: int, scale: int) -> Tensor:
             f"expected a side that is a multiple of the scale {scale}, got {length} pixels; "
             f"crop with crop_to_multiple first"
         )
-    return METHODS[method](length, scale).float()
+    return METHODS[method](length, scale)
 
 
 def filter_radius(method: str, scale: int) -> int:
@@ -96,12 +100,12 @@ def filter_radius(method: str, scale: int) -> int:
 
 @lru_cache(maxsize=64)
 def _cached_matrices(
-    methods: tuple[str, ...], length: int, scale: int, device: torch.device
+    methods: tuple[str, ...], length: int, scale: int, device: torch.device, dtype: torch.dtype
 ) -> Tensor:
     # Cached tensors outlive the caller's inference mode.
     with torch.inference_mode(False):
         stack = torch.stack([shrink_matrix(method, length, scale) for method in methods])
-        return stack.to(device)
+        return stack.to(device, dtype)
 
 
 def _hint(method: str) -> str:

@@ -4,6 +4,7 @@ A `Calibration` is fitted on held-out images by `musigma.uncertainty.fitting` an
 weights. It names the images and the inputs that it was fitted for: no promise holds for others.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
@@ -18,9 +19,9 @@ from musigma.types import ConfigError, nearest
 from musigma.uncertainty.methods import FORMER_METHODS, METHODS, Method
 
 _CLAIMS: dict[Method, str] = {
-    "conformal-risk-control": "In expectation, intervals hold at least {share} of an image",
-    "conformal": "With probability {confidence}, intervals hold at least {share} of an image",
-    "risk-control": "With confidence {confidence}, intervals hold on average at least {share}",
+    "conformal-risk-control": "In expectation, intervals hold at least {share} of an image,",
+    "conformal": "With probability {confidence}, intervals hold at least {share} of an image,",
+    "risk-control": "With confidence {confidence}, intervals hold on average at least {share},",
 }
 _NO_GUARANTEE = "Intervals hold about {share}, without a guarantee,"
 
@@ -187,11 +188,24 @@ def describe_inputs(protocol: Json) -> str:
         return f"clean, shrunk by {scale} with bicubic (MATLAB)"
     if degradation == "pairs":
         return "degraded as in the pairs of files that it was fitted on"
-    if isinstance(degradation, str) and degradation.startswith("noise(") and "|" not in degradation:
-        level = degradation.removeprefix("noise(").removesuffix(")").replace("..", " to ")
-        return f"clean, with white noise of standard deviation {level} (8-bit levels)"
     texts = [degradation] if isinstance(degradation, str) else list(degradation or ["unknown"])
-    return "made by " + " or ".join(f'"{text}"' for text in texts) + f" at scale {scale}"
+    if len(texts) == 1 and (level := _WHITE_NOISE.fullmatch(texts[0])):
+        numbers = level[1] if level[2] is None else f"{level[1]} to {level[2]}"
+        return f"clean, with white noise of standard deviation {numbers} (8-bit levels)"
+    return "made by " + " or ".join(map(_shortened, texts)) + f" at scale {scale}"
+
+
+def _shortened(text: str) -> str:
+    """Return a degradation in quotation marks, or the stages of one that is too long to read."""
+    if len(text) <= _READABLE:
+        return f'"{text}"'
+    stages = dict.fromkeys(re.findall(r"[a-z_]+(?=\()", text))
+    return f"random chains of {', '.join(stages)}"
+
+
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_WHITE_NOISE = re.compile(rf"noise\({_NUMBER}(?:\.\.{_NUMBER}(?::log)?)?\)")
+_READABLE = 100
 
 
 def _check_map(knots: tuple[float, ...], values: tuple[float, ...]) -> None:

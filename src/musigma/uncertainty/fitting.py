@@ -13,7 +13,7 @@ method                     what the intervals promise
 ``risk-control``           with `confidence`, images are covered to `coverage` on average
 ========================== =========================================================================
 
-Images are the exchangeable units of every promise: the pixels of one image are not independent.
+Images are the exchangeable units of every promise: the pixels of an image are not independent.
 """
 
 import bisect
@@ -46,11 +46,11 @@ _NUM_KNOTS = 32
 
 
 class HeldOutInput(NamedTuple):
-    """What the fits need to know of the prediction for one input.
+    """What the fits need to know of the prediction for an input.
 
     Attributes:
         image: Name of the image that the input was made from. Inputs made from the same image are
-            not independent, so they count together as one image.
+            not independent, so they count together as a single image.
         group: Name of the stratum that the input belongs to, such as its degradation.
         num_values: Number of values of the prediction.
         num_covered: How many of them each factor of the grid covers.
@@ -107,7 +107,7 @@ class HeldOut:
         Args:
             mean: What the network predicted.
             target: What it should have predicted.
-            sigma: What the network said of its error.
+            sigma: The error that the network predicted.
             image: Name of the image that all of the batch was made from; by default every element
                 of the batch is an image of its own.
             group: Name of the stratum.
@@ -151,7 +151,9 @@ class HeldOut:
         The calibration must be a factor on sigma, or on the sigma map of `base`.
         """
         if len(calibration.knots) > 1 and self.base is None:
-            raise ConfigError("only the coverage of a calibration with one knot is known here")
+            raise ConfigError(
+                "the coverage of a sigma map with several knots is not known from ratios"
+            )
         factor = calibration.factor * calibration.values[0]
         factor /= self.base.values[0] if self.base else calibration.knots[0]
         # A fitted factor is a point of the grid, but for rounding.

@@ -27,7 +27,7 @@ class Metric(ABC):
         Args:
             mean: What the network predicted, ``(N, C, H, W)`` in ``[0, 1]``, on any device.
             target: What it should have predicted, of the same shape.
-            sigma: What it said of its error, of the same shape.
+            sigma: The error that it predicted, of the same shape.
         """
         for maps in images(mean, target, sigma):
             for block in blocks(*maps):

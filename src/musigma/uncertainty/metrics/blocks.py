@@ -77,7 +77,7 @@ def blocks(mean: Tensor, target: Tensor, sigma: Tensor) -> Iterator[Block]:
         block_mean, block_target, block_sigma = (map_.to("cpu", torch.float64) for map_ in piece)
         block = Block(block_target - block_mean, block_sigma)
         if not bool(torch.isfinite(block.error.sum() + block_sigma.sum())):
-            raise ImageError("mean, target and sigma must be finite; found inf or NaN")
+            raise ImageError("mean, target and sigma must be finite; they hold inf or NaN")
         if bool(block_sigma.amin() < 0):
             least = block_sigma.min().item()
             raise ImageError(f"sigma must not be negative; its minimum is {least:.3g}")
