@@ -42,5 +42,6 @@ def test_demo_prints_its_result(musigma, face, tmp_path):
 def test_a_scale_without_shipped_weights_says_so(musigma, tmp_path):
     result = musigma("demo", "-o", tmp_path / "demo", "--scale", 5)
     assert result.code == 2
-    assert "edsr-baseline exists for scale (2, 3, 4), not 5" in result.err
+    assert "edsr-baseline exists for scale" in result.err
+    assert "not 5" in result.err
     assert not (tmp_path / "demo").exists()

@@ -139,6 +139,9 @@ def test_networks_that_enlarge_are_refused(musigma, weights, tmp_path):
     result = musigma("denoise", noisy(tmp_path), "-o", tmp_path / "out", "--model", weights)
     assert result.code == 2
     assert "tiny.safetensors enlarges by 2, not by 1" in result.errors[0]
+    words = ("-o", tmp_path / "out", "--model", "bicubic", "--noise-std", "auto")
+    result = musigma("denoise", noisy(tmp_path), *words)
+    assert "bicubic enlarges pictures; 'musigma upscale' uses it" in result.errors[0]
 
 
 def test_sigma_needs_a_branch(musigma, tmp_path):

@@ -279,9 +279,7 @@ def test_limits_are_ours_and_not_those_of_pillow(tmp_path, monkeypatch):
         filters = list(warnings.filters)
         values, _ = read_image(tmp_path / name, max_pixels=HEIGHT * WIDTH)
         assert values.shape[-2:] == (HEIGHT, WIDTH)
-        with pytest.raises(
-            ImageError, match=r"31 x 37 pixels, .*limit of 1,146.*`max_pixels`"
-        ):
+        with pytest.raises(ImageError, match=r"31 x 37 pixels, .*limit of 1,146.*`max_pixels`"):
             read_image(tmp_path / name, max_pixels=HEIGHT * WIDTH - 1)
         assert Image.MAX_IMAGE_PIXELS == 100
         assert warnings.filters == filters

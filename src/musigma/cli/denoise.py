@@ -30,6 +30,8 @@ def denoise(
     from musigma.model import load
     from musigma.types import ConfigError
 
+    if not has_scale_1(model):
+        raise ConfigError(f"{model} enlarges pictures; 'musigma upscale' uses it")
     options = shared.to_options(
         noise_std=parse_noise_std(noise_std), estimate_noise=noise_std == "auto"
     )
@@ -39,6 +41,18 @@ def denoise(
     if noise_std is not None and not loaded.takes_noise_level:
         raise ConfigError(f"{loaded.name} takes no noise level; leave --noise-std out")
     restore_all(loaded, options, shared)
+
+
+def has_scale_1(model: str) -> bool:
+    """Return whether a name may be a denoiser; the path of a weights file always may.
+
+    Example:
+        >>> has_scale_1("drunet-small"), has_scale_1("bicubic")
+        (True, False)
+    """
+    from musigma.networks import entries
+
+    return all(1 in entry.scales for entry in entries() if entry.name == model)
 
 
 def parse_noise_std(text: str | None) -> float | None:

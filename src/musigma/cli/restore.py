@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from musigma.restoration.batch import Failed
     from musigma.restoration.options import Options
     from musigma.restoration.restore_file import Restored
+    from musigma.restoration.resume_log import ResumeLog
 
 ModelName = Annotated[
     str, typer.Option("--model", help="Name of a shipped model, or path of a weights file.")
@@ -150,7 +151,6 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def restore_all(model: "Model", options: "Options", shared: SharedOptions) -> None:
     """Restore all inputs, report those that fail, and end with code 1 if there are any."""
-    from musigma.restoration.batch import Failed
     from musigma.restoration.resume_log import ResumeLog
 
     log = ResumeLog(model, options)
@@ -161,17 +161,14 @@ def restore_all(model: "Model", options: "Options", shared: SharedOptions) -> No
         sources, skipped = _without_done(log, sources)
     for failure in failed:
         print_error(failure.error)
-    done: list[Restored] = []
     run = _run_on_ray if shared.uses_ray else _run_locally
-    for outcome in run(model, sources, options, device=shared.device, quiet=shared.json):
-        if isinstance(outcome, Failed):
-            failed.append(outcome)
-            print_error(outcome.error)
-        else:
-            done.append(outcome)
-            log.add(outcome)
-            if not shared.json:
-                _print_notes(outcome)
+    outcomes = run(model, sources, options, device=shared.device, quiet=shared.json)
+    done: list[Restored] = []
+    try:
+        _collect(outcomes, log, done, failed, quiet=shared.json)
+    except KeyboardInterrupt:
+        print_line(f"Stopped: {len(done)} of {len(sources)} written; --resume does the others")
+        raise
     if shared.json:
         print_json(_to_json({"done": done, "skipped": skipped, "failed": failed}))
     else:
@@ -179,6 +176,28 @@ def restore_all(model: "Model", options: "Options", shared: SharedOptions) -> No
         _print_summary(model, options, done, len(skipped), len(failed))
     if failed:
         raise typer.Exit(1)
+
+
+def _collect(
+    outcomes: "Iterator[Restored | Failed]",
+    log: "ResumeLog",
+    done: "list[Restored]",
+    failed: "list[Failed]",
+    *,
+    quiet: bool,
+) -> None:
+    """Sort outcomes as they arrive, report them, and log those that are done."""
+    from musigma.restoration.batch import Failed
+
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            failed.append(outcome)
+            print_error(outcome.error)
+        else:
+            done.append(outcome)
+            log.add(outcome)
+            if not quiet:
+                _print_notes(outcome)
 
 
 def parse_tile(text: str) -> int | None:
@@ -220,7 +239,7 @@ def find_sources(
 
 
 def _without_done(
-    log: Any, sources: "Sequence[ImageSource]"
+    log: "ResumeLog", sources: "Sequence[ImageSource]"
 ) -> "tuple[list[ImageSource], list[Path]]":
     """Divide sources into those that are left to do and the paths of those that are done."""
     remaining, skipped = [], []

@@ -28,6 +28,6 @@ def upscale(
 
     options = shared.to_options()
     loaded = load(model, scale=scale)
-    if loaded.scale == 1:
-        raise ConfigError(f"{model} does not enlarge; 'musigma denoise' uses it")
+    if loaded.network.info.task == "denoising":
+        raise ConfigError(f"{model} is a denoiser; 'musigma denoise' uses it")
     restore_all(loaded, options, shared)
