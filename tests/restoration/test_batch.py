@@ -133,7 +133,7 @@ def test_a_strip_queue_hands_over_one_strip_at_a_time():
         offered.append(number)
         assert strips.put(number)
     strips.end()
-    taker.join(10)
+    taker.join(60)
     assert taken == [0, 1, 2]
 
 
