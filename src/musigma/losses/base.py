@@ -162,9 +162,12 @@ class PixelLoss(Loss):
                 raise ConfigError(f"{self.name} needs {_MISSING[name]}")
             given.append(image)
         extra: dict[str, object] = {"generator": generator} if self.info.is_random else {}
-        if self.info.takes_threshold and self.training and _shares_batch():
+        if self._needs_threshold() and self.training and _shares_batch():
             extra["threshold"] = _mean_over_processes(given[0], given[1])
         return type(self).function(*given, **self.settings, **extra)
+
+    def _needs_threshold(self) -> bool:
+        return self.info.takes_threshold and bool(self.settings.get("mask", True))
 
     def train(self, mode: bool = True) -> Self:
         """Switch to training mode. A teacher stays in evaluation mode."""
