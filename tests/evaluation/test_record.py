@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import torch
 
-from musigma.evaluation import Record, load_record, provenance
+from musigma.evaluation import Record, denoising, load_record, provenance, super_resolution
 from musigma.evaluation import record as records
 from musigma.types import DataError
 
@@ -64,7 +64,7 @@ def test_what_is_missing_is_named(tmp_path, part, key):
         (RECORD | {"colour": "red"}, "unexpected keyword argument 'colour'"),
         (RECORD | {"model": None}, "lacks model.name"),
         (RECORD | {"data": ["Set5"]}, "lacks data.name"),
-        (RECORD | {"schema": 99}, "has schema 99; this version reads 1"),
+        (RECORD | {"schema": 99}, "has schema 99; this version reads 2"),
         (RECORD | {"result": {}}, "holds no result"),
     ],
     ids=range(8),
@@ -118,3 +118,37 @@ def test_commit(monkeypatch, answers, expected):
 def test_commit_of_files_without_their_history(monkeypatch):
     monkeypatch.setenv("MUSIGMA_COMMIT", "told")
     assert records.commit() == "told"
+
+
+def test_records_of_schema_1_compare_with_new_ones(tmp_path):
+    former = copy.deepcopy(RECORD)
+    former["schema"] = 1
+    former["protocol"] = {
+        "name": "sr-y",
+        "degradation": "MATLAB imresize bicubic, 8 bits after each pass; HR cropped to a multiple",
+        "scale": 2,
+        "noise_std": 0.0,
+        "noise_seed": 0,
+        "channels": 3,
+        "measured_on": "y",
+        "shave": 2,
+        "rounded": True,
+    }
+    former["model"]["calibration"] = {"kind": "expected", "coverage": 0.9}
+    former["model"]["calibration_data"] = {"name": "crops", "hash": "h"}
+    record = load_record(written(tmp_path, former))
+    assert record.protocol == super_resolution(2).as_json()
+    assert record.model["calibration"] == {
+        "method": "conformal-risk-control",
+        "coverage": 0.9,
+        "data": {"name": "crops", "hash": "h"},
+    }
+    former["protocol"] |= {
+        "name": "denoise",
+        "degradation": "additive white Gaussian noise, not clipped, drawn once per image by name",
+        "scale": 1,
+        "noise_std": 25.0,
+        "measured_on": "all",
+        "shave": 0,
+    }
+    assert load_record(written(tmp_path, former)).protocol == denoising(25, channels=3).as_json()

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from musigma.cli.common import parse_size, print_json, progress_bar, screen
+from musigma.uncertainty.methods import METHODS
 
 
 def add_to(app: typer.Typer) -> None:
@@ -26,11 +27,9 @@ def calibrate(
     scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = None,
     noise_std: Annotated[float | None, typer.Option(help="Noise level, for denoisers.")] = None,
     coverage: Annotated[float, typer.Option(help="Share that intervals should hold.")] = 0.9,
-    method: Annotated[
-        str, typer.Option(help="expected, average, scale, isotonic, conformal or risk_control.")
-    ] = "expected",
+    method: Annotated[str, typer.Option(help=f"How to fit: {', '.join(METHODS)}.")] = METHODS[0],
     confidence: Annotated[
-        float, typer.Option(help="Of the promise that conformal and risk_control make.")
+        float, typer.Option(help="Of the promise that conformal and risk-control make.")
     ] = 0.9,
     memory: Annotated[str, typer.Option(help="What a tile may need.")] = "2GiB",
     half: Annotated[bool, typer.Option(help="Store half-precision weights.")] = False,
@@ -39,7 +38,7 @@ def calibrate(
 ) -> None:
     """Fit intervals on held-out images and store them with the weights."""
     from musigma.cli.evaluate import protocol_for
-    from musigma.datasets.catalog import data_hash, find_dataset
+    from musigma.datasets.catalog import find_dataset
     from musigma.evaluation.calibrate import calibrate as fit
     from musigma.model import load, save
     from musigma.prediction.device import select_device
@@ -59,8 +58,7 @@ def calibrate(
             memory=parse_size(memory),
             progress=lambda done, _, name: bar.update(task, completed=done, description=name),
         )
-    source = {"name": dataset.name, "hash": data_hash(dataset)}
-    save(output, replace(loaded, calibration=found), half=half, calibration_data=source)
+    save(output, replace(loaded, calibration=found), half=half)
     if json:
         print_json(found.to_dict())
     else:

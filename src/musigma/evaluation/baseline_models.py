@@ -5,14 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from musigma.datasets.catalog import Dataset, data_hash
+from musigma.datasets.catalog import Dataset
 from musigma.evaluation.calibrate import calibrate
-from musigma.evaluation.evaluate import Progress
 from musigma.evaluation.protocol import Protocol
-from musigma.images.image_io import read_image
+from musigma.evaluation.restored_pairs import Progress, errors_name, restored_pairs
 from musigma.model import Model
 from musigma.networks import mean_only
-from musigma.prediction.predict import DEFAULT_MEMORY, predict
+from musigma.prediction.predict import DEFAULT_MEMORY
 from musigma.types import ConfigError, nearest
 from musigma.uncertainty.baselines import (
     Baseline,
@@ -80,32 +79,32 @@ def mean_error(
     progress: Progress | None = None,
 ) -> float:
     """Return the mean absolute error of a model over all values of all images of a set."""
-    found = ConstantSigma()
-    for number, item in enumerate(dataset.items):
-        if progress:
-            progress(number, len(dataset.items), item.name)
-        degraded, target = protocol.pair(read_image(item.target)[0], item.name)
-        network = mean_only(model.network)
-        level = protocol.noise_level(network)
-        prediction = predict(network, degraded, noise_std=level, memory=memory)
-        found.update(prediction.mean, target)
-    return found.compute()
+    error, network = ConstantSigma(), mean_only(model.network)
+    for item, prediction, target in restored_pairs(
+        network, dataset, protocol, memory=memory, progress=progress
+    ):
+        with errors_name(item.target):
+            error.update(prediction.mean, target)
+    return error.compute()
 
 
 def calibrated(
     model: Model, held_out: Dataset, protocol: Protocol, *, coverage: float, **options: Any
 ) -> Model:
-    """Return a model with a calibration in memory: of one kind, ``average``, for all baselines.
+    """Return a model with a calibration in memory: by ``pooled-quantile``, for all baselines.
 
     One factor on sigma of largest PLL, and one on the intervals that makes them hold `coverage` of
     the held-out values. Options go to `calibrate`.
     """
     fit = calibrate(
-        model, held_out, protocol, method="average", coverage=coverage, confidence=0.9, **options
+        model,
+        held_out,
+        protocol,
+        method="pooled-quantile",
+        coverage=coverage,
+        **options,
     )
-    source = {"name": held_out.name, "hash": data_hash(held_out)}
-    metadata = model.metadata | {"calibration_data": source}
-    return replace(model, metadata=metadata, calibration=fit)
+    return replace(model, calibration=fit)
 
 
 def _baseline(method: Method, network: Baseline, models: Sequence[Model]) -> Model:

@@ -16,8 +16,10 @@ import torch
 from musigma._version import __version__
 from musigma.atomic import write_atomically
 from musigma.types import DataError
+from musigma.uncertainty.methods import FORMER_METHODS
 
-SCHEMA = 1
+SCHEMA = 2
+"""Version 2 writes degradations in their text form, and a calibration with its conditions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
 def load_record(path: Path) -> Record:
     """Read a record and refuse one that lacks what makes it traceable."""
     try:
-        record = Record(**json.loads(path.read_text()))
+        record = Record(**upgraded(json.loads(path.read_text())))
     except OSError as error:
         raise DataError(f"{path} could not be read ({error.strerror})") from error
     except (ValueError, TypeError) as error:
@@ -94,6 +96,46 @@ def load_record(path: Path) -> Record:
     if not record.result:
         raise DataError(f"{path} holds no result")
     return record
+
+
+FORMER_DEGRADATIONS = {
+    "MATLAB imresize bicubic, 8 bits after each pass; HR cropped to a multiple": "bicubic",
+    "additive white Gaussian noise, not clipped, drawn once per image by name": "noise({level})",
+}
+"""How records of schema 1 described what is now the text form of a degradation."""
+
+
+def upgraded(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a record of schema 1 in the form of the present one."""
+    content = dict(content)
+    if content.get("schema", 1) != 1:
+        return content
+    protocol, model = content.get("protocol"), content.get("model")
+    if isinstance(protocol, Mapping):
+        content["protocol"] = _upgraded_protocol(dict(protocol))
+    if isinstance(model, Mapping):
+        content["model"] = _upgraded_model(dict(model))
+    return content | {"schema": SCHEMA}
+
+
+def _upgraded_protocol(protocol: dict[str, Any]) -> dict[str, Any]:
+    text = FORMER_DEGRADATIONS.get(protocol.get("degradation", ""))
+    if text is None:
+        return protocol
+    protocol["degradation"] = text.format(level=f"{protocol['noise_std']:g}")
+    protocol["seed"] = protocol.pop("noise_seed", 0)
+    if text == "bicubic":
+        protocol["noise_std"] = None
+    return protocol
+
+
+def _upgraded_model(model: dict[str, Any]) -> dict[str, Any]:
+    data = model.pop("calibration_data", None)
+    if isinstance(calibration := model.get("calibration"), Mapping):
+        former = {key: value for key, value in calibration.items() if key != "kind"}
+        method = FORMER_METHODS.get(calibration.get("kind", ""), calibration.get("kind"))
+        model["calibration"] = {"method": method} | former | ({"data": data} if data else {})
+    return model
 
 
 def _holds(part: Any, key: str) -> bool:
