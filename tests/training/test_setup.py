@@ -81,6 +81,13 @@ def test_images_too_small_for_a_patch(tmp_path):
         load_bank(small_recipe(data=[str(folder)], patch=11), CPU)
 
 
+def test_a_chain_that_the_bank_cannot_make_is_not_ignored(tmp_path):
+    folder = write_pictures(tmp_path / "images")
+    recipe = small_recipe(data=[str(folder)], degrade="blur(1) | jpeg(50)")
+    with pytest.raises(ConfigError, match=r"cannot be made by degrade = 'blur\(1\) | jpeg"):
+        load_bank(recipe, CPU)
+
+
 def test_a_network_must_have_something_to_train():
     with pytest.raises(ConfigError, match="bicubic has no weights to train"):
         build_network(small_recipe(network="bicubic", settings={}))

@@ -76,7 +76,7 @@ def loss_class(name: str) -> type[PixelLoss]:
 
 
 def create(name: str, *, teacher: nn.Module | None = None, **settings: Any) -> PixelLoss:
-    """Make a loss by its name in recipes; the way to a module of a function of one's own.
+    """Make a loss by its name in recipes. So a function that was registered becomes a module.
 
     Example:
         >>> create("charbonnier", epsilon=1e-6)

@@ -12,6 +12,7 @@ from torch import Tensor, distributed
 
 from musigma.datasets.catalog import Dataset, Item, find_dataset
 from musigma.datasets.patch_bank import Bank, build_bank, load_images
+from musigma.degradations import Bicubic
 from musigma.functional.resize import resize
 from musigma.losses import Objective
 from musigma.model import Model, load
@@ -204,6 +205,8 @@ def training_data(recipe: Recipe) -> Dataset:
 
 def load_bank(recipe: Recipe, device: torch.device, run_log: RunLog | None = None) -> Bank:
     """Load a recipe's training images, onto the GPU where they fit into half of its free memory."""
+    if recipe.degrade and not isinstance(recipe.degradation, Bicubic):
+        raise ConfigError(f"patches cannot be made by degrade = {recipe.degrade!r} yet")
     images = load_training_images(recipe, run_log)
     images += [shrunk(image, factor, device) for factor in recipe.shrink for image in images]
     num_bytes = sum(image.numel() for image in images)

@@ -75,7 +75,7 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, device: str = "
 def global_state_kept(device: torch.device) -> Iterator[None]:
     """Give back PyTorch's global generators and cuDNN's settings as they were.
 
-    A step seeds the global generator anew, because compiled and captured code draws from no other.
+    Every step seeds the global generator, because compiled and captured code draws from it alone.
     """
     benchmark = torch.backends.cudnn.benchmark
     devices = [device] if device.type == "cuda" else []
