@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import subprocess
 import sys
 
 import pytest
@@ -115,3 +116,24 @@ def test_the_smoke_recipe_needs_no_data(tmp_path, monkeypatch, capsys):
     assert record.data["num_images"] == 24
     losses = [line["loss"] for line in read_log(tmp_path / "runs" / "smoke") if "loss" in line]
     assert 0 < losses[-1] < 0.5
+
+
+@pytest.mark.slow
+def test_a_loss_of_an_installed_package_can_be_named(tmp_path):
+    package = tmp_path / "installed"
+    info = package / "capped-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: capped\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[musigma.losses]\ncapped = capped_losses:capped\n")
+    (package / "capped_losses.py").write_text(
+        "def capped(mean, target, *, cap: float = 0.1):\n"
+        "    return (mean - target).abs().clamp_max(cap)\n"
+    )
+    images = write_pictures(tmp_path / "images")
+    recipe = write_recipe(tmp_path / "own.toml", data=[str(images)], steps=2)
+    words = ["train", recipe, "objective=capped(cap=0.5)", "-o", tmp_path / "run"]
+    folders = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "musigma", *map(str, words), "--device", "cpu"]
+    subprocess.run(command, env=os.environ | {"PYTHONPATH": folders}, check=True)
+    training = load(tmp_path / "run" / "weights.safetensors").metadata["training"]
+    assert training["recipe"]["objective"] == "capped(cap=0.5)"
