@@ -163,7 +163,7 @@ class PixelLoss(Loss):
             given.append(image)
         extra: dict[str, object] = {"generator": generator} if self.info.is_random else {}
         if self._needs_threshold() and self.training and _shares_batch():
-            extra["threshold"] = _mean_over_processes(given[0], given[1])
+            extra["threshold"] = _mean_over_processes(images["mean"], images["target"])
         return type(self).function(*given, **self.settings, **extra)
 
     def _needs_threshold(self) -> bool:
@@ -234,8 +234,10 @@ def _shares_batch() -> bool:
     return distributed.is_available() and distributed.is_initialized()
 
 
-def _mean_over_processes(mean: Tensor, target: Tensor) -> Tensor:
+def _mean_over_processes(mean: Tensor | None, target: Tensor | None) -> Tensor:
     """Return the mean of ``|e|`` over the batch of all processes."""
+    assert mean is not None
+    assert target is not None
     own = objectives.mean_absolute_error(mean, target)
     count = torch.full_like(own, mean.numel())
     total = torch.stack([own * count, count])
