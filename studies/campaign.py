@@ -24,11 +24,11 @@ from musigma.losses import Objective
 from musigma.model import load, save
 from musigma.prediction.device import select_device_and_threads
 from musigma.training.recipe import Recipe, load_recipe
-from musigma.training.run_log import Journal, read_log
+from musigma.training.run_log import RunLog, read_log
 from musigma.training.run_record import record_of
 from musigma.training.schedule import Clock
 from musigma.training.setup import (
-    WHAT_A_BANK_DEPENDS_ON,
+    BANK_KEYS,
     build_network,
     find_run,
     load_bank,
@@ -253,19 +253,19 @@ def train_job(
     recipe = job.recipe
     run = folder / "runs" / job.name
     content = find_run(recipe, run, world=1, resume=True)
-    with Journal(run, recipe, writes=True) as journal:
+    with RunLog(run, recipe, writes=True) as run_log:
         if step is None or content is not None:
-            key = tuple(getattr(recipe, name) for name in WHAT_A_BANK_DEPENDS_ON)
+            key = tuple(getattr(recipe, name) for name in BANK_KEYS)
             if key not in banks:
                 banks.clear()
-                banks[key] = load_bank(recipe, device, journal)
+                banks[key] = load_bank(recipe, device, run_log)
             torch._dynamo.reset()
-            step, clock = set_up(recipe, content, journal, device=device, bank=banks[key])
+            step, clock = set_up(recipe, content, run_log, device=device, bank=banks[key])
         else:
             step.restart(build_network(recipe), recipe.seed)
             clock = Clock(recipe)
-        loop(step, clock, journal)
-        save_weights(step, clock, journal)
+        loop(step, clock, run_log)
+        save_weights(step, clock, run_log)
     return step
 
 
@@ -276,7 +276,9 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     trained = load(run / WEIGHTS)
     weights.parent.mkdir(parents=True, exist_ok=True)
     save(weights, trained.network, half=True, training=trained.metadata["training"])
-    record = record_of(run / WEIGHTS, protocol_of(job.recipe, trained.network), read_log(run))
+    record = record_of(
+        job.recipe, run / WEIGHTS, protocol_of(job.recipe, trained.network), read_log(run)
+    )
     model = load(weights)
     model.network.to(select_device_and_threads(device))
     parts = []

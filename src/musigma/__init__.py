@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from musigma._version import __version__
 
 if TYPE_CHECKING:
+    from musigma import losses
     from musigma.evaluation import evaluate
     from musigma.images.image_io import read_image, write_image
     from musigma.losses import Objective
@@ -44,6 +45,8 @@ _HOMES = {
     "write_image": "musigma.images.image_io",
 }
 
+_MODULES = {"losses": "musigma.losses"}
+
 __all__ = [
     "Calibration",
     "Model",
@@ -55,6 +58,7 @@ __all__ = [
     "create",
     "evaluate",
     "load",
+    "losses",
     "mean_only",
     "predict",
     "read_image",
@@ -66,6 +70,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name not in _HOMES:
         raise AttributeError(f"module 'musigma' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -431,23 +431,43 @@ def test_what_would_broadcast_is_refused():
 
 
 def test_bytes_are_refused():
-    with pytest.raises(ImageError, match=r"torch\.uint8; divide 8-bit pictures by 255"):
+    with pytest.raises(ImageError, match=r"torch\.uint8; divide 8-bit images by 255"):
         F.l1(torch.zeros(SHAPE), torch.zeros(SHAPE, dtype=torch.uint8))
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("charbonnier", {"epsilon": 0.0}, "epsilon is positive, not 0.0"),
-        ("expected_l1", {"samples": 0}, "1 sample or more, not 0"),
+        ("charbonnier", {"epsilon": 0.0}, "epsilon must be above 0 and finite, got 0.0"),
+        ("expected_l1", {"samples": 0}, "samples must be from 1 to 1000000, got 0"),
         ("expected_l1", {"distribution": "norml"}, "called 'norml'; did you mean 'normal'"),
-        ("fixed_sigma", {"noise_std": -1.0}, "0 or more, not -1.0"),
-        ("sigma_quantile", {"level": 1.0}, "between 0 and 1, not at 1.0"),
-        ("beta_nll", {"beta": 2.0}, r"in \[0, 1\], not at 2.0"),
-        ("laplace_nll", {"floor": 0.0}, "positive, not 0.0"),
+        ("fixed_sigma", {"noise_std": -1.0}, "0 or more and finite, got -1.0"),
+        ("sigma_quantile", {"level": 1.0}, "between 0 and 1, got 1.0"),
+        ("beta_nll", {"beta": 2.0}, "beta must be from 0 to 1, got 2.0"),
+        ("laplace_nll", {"floor": 0.0}, "floor must be above 0 and finite, got 0.0"),
+        ("charbonnier", {"epsilon": math.inf}, "epsilon must be above 0 and finite, got inf"),
+        ("charbonnier", {"epsilon": math.nan}, "epsilon must be above 0 and finite, got nan"),
+        ("fixed_sigma", {"noise_std": math.inf}, "noise_std must be 0 or more and finite"),
+        ("udl_step1", {"floor": math.inf}, "floor must be above 0 and finite, got inf"),
+        ("udl_step2", {"offset": math.nan}, "offset must be finite, got nan"),
     ],
 )
 def test_settings_out_of_range_are_refused(name, settings, message):
     function = getattr(F, name)
     with pytest.raises(ConfigError, match=message):
         function(*inputs(name, pictures()), **settings)
+
+
+def test_the_mask_takes_the_threshold_of_the_whole_batch():
+    mean, target, _ = pictures()
+    threshold = F.mean_absolute_error(mean, target)
+    for function in (F.expected_l1_closed_form, partial(F.expected_l1, generator=None)):
+        torch.manual_seed(0)
+        whole = function(mean, target)
+        torch.manual_seed(0)
+        assert torch.equal(function(mean, target, threshold=threshold), whole)
+    halves = [
+        F.expected_l1_closed_form(mean[n : n + 1], target[n : n + 1], threshold=threshold)
+        for n in range(2)
+    ]
+    assert torch.equal(torch.cat(halves), F.expected_l1_closed_form(mean, target))

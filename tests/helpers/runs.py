@@ -81,7 +81,7 @@ def write_recipe(path: Path, **changes: Any) -> Path:
 
 def small_bank(recipe: Recipe, device: torch.device = CPU) -> Bank:
     images = pictures(channels=recipe.channels)
-    return build_bank(images, degradation=recipe.degradation(), patch=recipe.patch, device=device)
+    return build_bank(images, degradation=recipe.degradation, patch=recipe.patch, device=device)
 
 
 def small_step(recipe: Recipe, *, bank: Bank | None = None, device: torch.device = CPU) -> Step:
@@ -115,3 +115,15 @@ def send_signal_at(patch: pytest.MonkeyPatch, step: int, number: int = signal.SI
             os.kill(os.getpid(), number)
 
     patch.setattr(Step, "__call__", and_signal)
+
+
+def draw_from_one_stream(patch: pytest.MonkeyPatch) -> None:
+    """Let processes that share a batch draw what one process would: each its part of one stream."""
+
+    def seed_noise(self: Step) -> None:
+        generator = torch.default_generator.manual_seed(1000 * self.recipe.seed + self.steps_done)
+        share = self.recipe.batch // self.world
+        side = self.recipe.patch * self.recipe.scale
+        torch.randn(self.rank * share * self.recipe.channels * side**2, generator=generator)
+
+    patch.setattr(Step, "_seed_noise", seed_noise)

@@ -1,4 +1,4 @@
-"""Objectives as modules: the text, the sum, what a term needs, the teacher, compilation."""
+"""Objectives from text: their values, what they need, the teacher, compilation, errors."""
 
 import pytest
 import torch
@@ -25,8 +25,8 @@ class Teacher(nn.Module):
         self.dropout = nn.Dropout(0.5)
         self.with_sigma = with_sigma
 
-    def forward(self, low: Tensor) -> Prediction | Tensor:
-        mean = self.dropout(low * self.gain)
+    def forward(self, degraded: Tensor) -> Prediction | Tensor:
+        mean = self.dropout(degraded * self.gain)
         return Prediction(mean, mean / 2) if self.with_sigma else mean
 
 
@@ -44,13 +44,13 @@ def build(name: str) -> Objective:
 
 
 def by_function(name: str, generator: torch.Generator) -> Tensor:
-    mean, target, sigma, low = pictures()
+    mean, target, sigma, degraded = pictures()
     drawn = {"generator": generator}
     match name:
         case "distillation":
-            return F.distillation(mean, low / 2)
+            return F.distillation(mean, degraded / 2)
         case "udl_step2":
-            return F.udl_step2(mean, target, low / 4)
+            return F.udl_step2(mean, target, degraded / 4)
         case "sigma_quantile":
             return F.sigma_quantile(mean, target, sigma, level=0.9)
         case "fixed_sigma":
@@ -66,9 +66,9 @@ def by_function(name: str, generator: torch.Generator) -> Tensor:
 
 @pytest.mark.parametrize("name", names())
 def test_an_objective_is_the_mean_of_its_function(name):
-    mean, target, sigma, low = pictures()
+    mean, target, sigma, degraded = pictures()
     generator = torch.Generator().manual_seed(5)
-    value = build(name)(Prediction(mean, sigma), target, degraded=low, generator=generator)
+    value = build(name)(Prediction(mean, sigma), target, degraded=degraded, generator=generator)
     assert value.shape == ()
     assert torch.equal(value, by_function(name, torch.Generator().manual_seed(5)).mean())
 
@@ -103,16 +103,16 @@ def test_settings_reach_the_function():
 @pytest.mark.parametrize("name", names())
 def test_every_objective_compiles_as_one_graph(name):
     torch.compiler.reset()
-    mean, target, sigma, low = (picture[..., :5, :7] for picture in pictures())
+    mean, target, sigma, degraded = (picture[..., :5, :7] for picture in pictures())
     mean.requires_grad_()
     sigma.requires_grad_()
     objective = build(name)
     compiled = torch.compile(objective, fullgraph=True, backend="aot_eager")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        by_graph = compiled(Prediction(mean, sigma), target, degraded=low)
+        by_graph = compiled(Prediction(mean, sigma), target, degraded=degraded)
         torch.manual_seed(0)
-        by_python = objective(Prediction(mean, sigma), target, degraded=low)
+        by_python = objective(Prediction(mean, sigma), target, degraded=degraded)
     torch.testing.assert_close(by_graph, by_python)
     by_graph.backward()
     assert mean.grad is not None or sigma.grad is not None
@@ -141,19 +141,21 @@ def test_the_teacher_is_frozen_and_keeps_its_mode():
     assert objective.training
     assert not teacher.training
     assert not teacher.dropout.training
-    mean, target, _, low = pictures()
+    mean, target, _, degraded = pictures()
     mean.requires_grad_()
-    objective(mean, target, degraded=low).backward()
+    objective(mean, target, degraded=degraded).backward()
     assert teacher.gain.grad is None
     assert not teacher.gain.requires_grad
 
 
 def test_a_teacher_may_return_a_bare_mean():
-    mean, target, _, low = pictures()
-    value = Objective("distillation", teacher=Teacher(with_sigma=False))(mean, target, degraded=low)
-    torch.testing.assert_close(value, F.l1(mean, low / 2).mean())
+    mean, target, _, degraded = pictures()
+    value = Objective("distillation", teacher=Teacher(with_sigma=False))(
+        mean, target, degraded=degraded
+    )
+    torch.testing.assert_close(value, F.l1(mean, degraded / 2).mean())
     with pytest.raises(ConfigError, match="udl_step2 needs the teacher's sigma"):
-        Objective("udl_step2", teacher=Teacher(with_sigma=False))(mean, target, degraded=low)
+        Objective("udl_step2", teacher=Teacher(with_sigma=False))(mean, target, degraded=degraded)
 
 
 def test_the_teacher_comes_with_its_input_and_only_where_it_is_needed():
@@ -162,7 +164,7 @@ def test_the_teacher_comes_with_its_input_and_only_where_it_is_needed():
         Objective("l1 + distillation")
     with pytest.raises(ConfigError, match="'l1' has no use for a teacher"):
         Objective("l1", teacher=Teacher())
-    with pytest.raises(ConfigError, match=r"needs the input: call it with low=\.\.\."):
+    with pytest.raises(ConfigError, match=r"needs the input: call with degraded=\.\.\."):
         Objective("distillation", teacher=Teacher())(mean, target)
 
 
@@ -202,7 +204,7 @@ def test_text_comes_back_in_its_shortest_form(text, canonical):
         ("l1 + two * l2", "cannot read 'two * l2'"),
         ("l1 + l2(", "cannot read 'l2('"),
         ("expectd_l1", "there is no objective called 'expectd_l1'; did you mean 'expected_l1'"),
-        ("l1 + l1", "objective 'l1 + l1' has l1 twice; give it one weight"),
+        ("l1 + l1", "the sum has l1 twice; give it one weight"),
         ("0 * l1", "the weight of l1 is positive, not 0.0"),
         ("1e999 * l1", "the weight of l1 is positive, not inf"),
         ("l1(mask=true)", "l1 has no setting called 'mask'; it takes none"),
@@ -216,9 +218,18 @@ def test_text_comes_back_in_its_shortest_form(text, canonical):
         ("expected_l1(distribution=gauss)", "distribution cannot be 'gauss'; known: laplace,"),
         ("beta_nll(beta=half)", "beta_nll: beta is a number, not 'half'"),
         ("fixed_sigma", "fixed_sigma needs noise_std: fixed_sigma(noise_std=...)"),
+        ("expected_l1(samples=0)", "expected_l1: samples must be from 1 to 1000000, got 0"),
+        ("sigma_quantile(level=2)", "sigma_quantile: level must be between 0 and 1, got 2.0"),
+        ("charbonnier(epsilon=nan)", "charbonnier: epsilon is a number, not nan"),
+        ("charbonnier(epsilon=inf)", "charbonnier: epsilon must be above 0 and finite, got inf"),
+        ("fixed_sigma(noise_std=inf)", "noise_std must be 0 or more and finite, got inf"),
+        ("laplace_nll(floor=inf)", "laplace_nll: floor must be above 0 and finite, got inf"),
+        ("9" * 60_000 + " * l1", "has 60005 characters; at most 1000 are read"),
+        ("l1 + " * 50_000 + "l1", "has 250002 characters; at most 1000 are read"),
     ],
 )
 def test_errors_point_at_the_wrong_piece(text, message):
     with pytest.raises(ConfigError) as caught:
         Objective(text)
     assert message in str(caught.value)
+    assert len(str(caught.value)) < 1000

@@ -1,10 +1,12 @@
+import hashlib
 import math
+import pickle
 
 import pytest
 import torch
 
 from musigma.atomic import atomic_writer
-from musigma.training.checkpoint import KEPT, checkpoints, load_newest, save_checkpoint
+from musigma.training.checkpoint import KEPT, MAGIC, checkpoints, load_newest, save_checkpoint
 
 
 def content(value: float) -> dict:
@@ -30,18 +32,18 @@ def test_the_newest_are_kept_and_come_back(tmp_path):
     save_all(tmp_path, 5, 10, 1000)
     assert names(tmp_path) == ["step-000000010.checkpoint", "step-000001000.checkpoint"]
     assert len(checkpoints(tmp_path)) == KEPT
-    found = load_newest(tmp_path)
-    assert torch.equal(found["step"]["weights"]["a"], torch.full((50,), 1000.0))
-    assert found["recipe"] == content(0)["recipe"]
+    newest = load_newest(tmp_path)
+    assert torch.equal(newest["step"]["weights"]["a"], torch.full((50,), 1000.0))
+    assert newest["recipe"] == content(0)["recipe"]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("place", ["weights", "averages"])
-def test_a_poisoned_state_is_never_written(tmp_path, value, place):
+@pytest.mark.parametrize("part", ["weights", "averages"])
+def test_a_poisoned_state_is_never_written(tmp_path, value, part):
     save_all(tmp_path, 5)
     poisoned = content(6)
-    where = poisoned["step"][place]
-    where["a" if place == "weights" else 0][1] = value
+    where = poisoned["step"][part]
+    where["a" if part == "weights" else 0][1] = value
     assert save_checkpoint(tmp_path, 6, poisoned) is None
     assert names(tmp_path) == ["step-000000005.checkpoint"]
 
@@ -88,3 +90,11 @@ def test_what_a_crash_left_half_written_goes(tmp_path):
     assert load_newest(tmp_path) is None
     save_all(tmp_path, 10)
     assert names(tmp_path) == ["log.jsonl", "step-000000010.checkpoint"]
+
+
+@pytest.mark.parametrize("content", [b"no pickle", pickle.dumps([1, 2]), pickle.dumps(print)])
+def test_foreign_content_with_a_right_checksum_is_damaged(tmp_path, content, caplog):
+    data = MAGIC + hashlib.sha256(content).digest() + content
+    (tmp_path / "step-000000005.checkpoint").write_bytes(data)
+    assert load_newest(tmp_path) is None
+    assert "step-000000005.checkpoint is damaged" in caplog.text

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from helpers.runs import assert_same, small_recipe, weights_in, write_pictures, write_recipe
+from helpers.runs import (
+    assert_same,
+    draw_from_one_stream,
+    small_recipe,
+    weights_in,
+    write_pictures,
+    write_recipe,
+)
 from musigma.training.checkpoint import load_newest
 from musigma.training.run_log import read_log
 from musigma.training.trainer import StoppedError, train
@@ -20,12 +27,15 @@ from musigma.training.trainer import StoppedError, train
 KILLS = int(os.environ.get("MUSIGMA_KILLS", "3"))
 DIE_WRITING = "import os; os.fsync = lambda _: os.kill(os.getpid(), 9)"
 SIGNAL_AT_8 = "import pytest, helpers.runs as r; r.send_signal_at(pytest.MonkeyPatch(), 8)"
+ONE_STREAM = "import pytest, helpers.runs as r; r.draw_from_one_stream(pytest.MonkeyPatch())"
+PAPER = "expected_l1 + 0.01 * sigma_l1"
 
 
 def start(recipe: Path, folder: Path, *, first: str = "", **variables: str) -> subprocess.Popen:
     """Begin or go on with a run in a process of its own, after a line of Python."""
     words = ["train", recipe, "-o", folder, "--resume", "--device", "cpu"]
-    common = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
+    folders = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    common = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(folders)}
     return subprocess.Popen(
         [sys.executable, "-c", f"{first}\nimport musigma.__main__", *map(str, words)],
         env={**os.environ, **common, **variables},
@@ -66,9 +76,16 @@ def test_a_run_survives_being_killed_at_any_moment(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_are_one_with_the_whole_batch(tmp_path, monkeypatch):
-    """The other one gets a signal on the way: both stop at the same step, and go on together."""
-    values = {"data": [str(write_pictures(tmp_path / "images"))], "batch": 16, "precision": "fp32"}
+@pytest.mark.parametrize("objective", ["l1", PAPER])
+def test_two_processes_are_one_with_the_whole_batch(tmp_path, monkeypatch, objective):
+    """The other one gets a signal on the way: both stop at the same step, and go on together.
+
+    The mask of the paper's objective looks at the whole batch. Its random draws are here those of
+    one process; otherwise every process has its own.
+    """
+    draw_from_one_stream(monkeypatch)
+    data = [str(write_pictures(tmp_path / "images"))]
+    values = {"data": data, "objective": objective, "batch": 16, "precision": "fp32"}
     path, recipe = write_recipe(tmp_path / "own.toml", **values), small_recipe(**values)
     one, two = tmp_path / "one", tmp_path / "two"
     train(recipe, one, device="cpu")
@@ -77,19 +94,19 @@ def test_two_processes_are_one_with_the_whole_batch(tmp_path, monkeypatch):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-        for name, value in {**place, "RANK": "0", "GLOO_SOCKET_IFNAME": "lo"}.items():
+        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+        for name, value in {**address, "RANK": "0", "GLOO_SOCKET_IFNAME": "lo"}.items():
             monkeypatch.setenv(name, value)
-        return start(path, two, first=first, RANK="1")
+        return start(path, two, first=f"{ONE_STREAM}\n{first}", RANK="1")
 
     other = start_other(SIGNAL_AT_8)
     with pytest.raises(StoppedError, match="stopped by SIGTERM at step 8"):
         train(recipe, two, device="cpu")
-    assert other.wait(60) == 128 + signal.SIGTERM
+    assert other.wait(300) == 128 + signal.SIGTERM
     assert int(load_newest(two)["step"]["number"]) == 8
     other = start_other()
     train(recipe, two, resume=True, device="cpu")
-    assert other.wait(60) == 0
+    assert other.wait(300) == 0
 
     expected = weights_in(one)
     for name, value in weights_in(two).items():

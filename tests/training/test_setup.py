@@ -12,7 +12,7 @@ from musigma.types import ConfigError, DataError
 
 
 def checkpoint(folder, recipe, step=5):
-    content = {"recipe": recipe.as_json(), "weights": torch.ones(3)}
+    content = {"recipe": recipe.as_json(), "step": {}, "spent": 1.0, "rate_factor": 1.0}
     return save_checkpoint(folder, step, content)
 
 
@@ -24,7 +24,7 @@ def test_a_new_run_has_nothing_to_go_on_from(tmp_path):
 def test_a_run_is_not_overwritten(tmp_path):
     recipe = small_recipe()
     checkpoint(tmp_path, recipe)
-    with pytest.raises(ConfigError, match="holds a run already; go on with --resume"):
+    with pytest.raises(ConfigError, match="holds a run already; continue it with --resume"):
         find_run(recipe, tmp_path, world=1, resume=False)
     assert find_run(recipe, tmp_path, world=1, resume=True)["recipe"] == recipe.as_json()
 
@@ -32,7 +32,7 @@ def test_a_run_is_not_overwritten(tmp_path):
 def test_a_run_from_before_a_key_was_there_goes_on(tmp_path):
     recipe = small_recipe(sigma=True, objective="sigma_l2", start_from="before.pth")
     old = {key: value for key, value in recipe.as_json().items() if key != "keep_mean"}
-    save_checkpoint(tmp_path, 1, {"recipe": old})
+    save_checkpoint(tmp_path, 1, {"recipe": old, "step": {}, "spent": 1.0, "rate_factor": 1.0})
     assert find_run(recipe, tmp_path, world=1, resume=True) is not None
     with pytest.raises(ConfigError, match="the run to resume has keep_mean = False"):
         find_run(replace(recipe, keep_mean=True), tmp_path, world=1, resume=True)
@@ -69,9 +69,9 @@ def test_data_are_looked_for_first(tmp_path):
 def test_several_folders_are_one_set(tmp_path):
     folders = [write_pictures(tmp_path / name, num) for name, num in (("a", 2), ("b", 3))]
     recipe = small_recipe(data=[str(folder) for folder in folders])
-    found = training_data(recipe)
-    assert found.name == "a+b"
-    assert [item.name for item in found.items] == ["a/0", "a/1", "b/0", "b/1", "b/2"]
+    dataset = training_data(recipe)
+    assert dataset.name == "a+b"
+    assert [item.name for item in dataset.items] == ["a/0", "a/1", "b/0", "b/1", "b/2"]
     assert load_bank(recipe, CPU).num_images == 5
 
 
@@ -79,6 +79,18 @@ def test_images_too_small_for_a_patch(tmp_path):
     folder = write_pictures(tmp_path / "images", height=20, width=20)
     with pytest.raises(DataError, match="room for a patch of 22x22"):
         load_bank(small_recipe(data=[str(folder)], patch=11), CPU)
+
+
+def test_patches_are_made_by_the_chain_of_the_recipe(tmp_path):
+    folder = write_pictures(tmp_path / "images")
+    plain, chain = (
+        load_bank(small_recipe(data=[str(folder)], degrade=degrade), CPU).sample(
+            torch.tensor(0), batch=4, seed=0
+        )
+        for degrade in ("", "blur(2) | jpeg(10)")
+    )
+    assert torch.equal(plain.target, chain.target)
+    assert (plain.degraded - chain.degraded).abs().mean() > 0.01
 
 
 def test_a_network_must_have_something_to_train():
@@ -94,6 +106,14 @@ def test_a_network_must_fit_the_images():
 def test_a_misspelt_setting_of_the_network():
     with pytest.raises(ConfigError, match="has no setting 'widht'; did you mean 'width'"):
         build_network(small_recipe(settings={"widht": 8}))
+
+
+@pytest.mark.parametrize("settings", [{"width": -4}, {"width": "x"}, {"scale": 3}])
+def test_settings_that_build_nothing_are_refused_in_one_line(settings):
+    with pytest.raises(ConfigError) as caught:
+        build_network(small_recipe(settings=settings))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
 
 
 def test_initial_weights_follow_from_the_seed():

@@ -2,6 +2,7 @@ import os
 import signal
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,14 +16,24 @@ from helpers.runs import (
     weights_in,
     write_pictures,
 )
-from musigma.model import load
-from musigma.training.checkpoint import KEPT, checkpoints, load_newest
+from musigma.datasets.catalog import find_dataset
+from musigma.evaluation.evaluate import evaluate_model
+from musigma.evaluation.record import load_record
+from musigma.model import load, save
+from musigma.training.checkpoint import KEPT, checkpoints, load_newest, save_checkpoint
 from musigma.training.recipe import Recipe
-from musigma.training.run_log import Journal, read_log
+from musigma.training.run_log import RunLog, read_log
 from musigma.training.schedule import Clock
 from musigma.training.step import Step
-from musigma.training.trainer import StoppedError, TrainingError, loop, stop_signals, train
-from musigma.types import DataError
+from musigma.training.trainer import (
+    StoppedError,
+    TrainingError,
+    loop,
+    protocol_of,
+    stop_signals,
+    train,
+)
+from musigma.types import ConfigError, DataError
 
 RANDOM = "expected_l1 + 0.01 * sigma_l1"
 
@@ -59,6 +70,8 @@ def test_a_run_leaves_weights_log_curves_and_checkpoints(tmp_path):
     training = model.metadata["training"]
     assert (training["steps"], training["seed"]) == (20, 0)
     assert training["recipe"]["objective"] == RANDOM
+    assert training["recipe"]["data"] == ["images"]
+    assert training["recipe"]["validation"] == "images"
     assert {"commit", "torch", "device"} <= training.keys()
     steps = [line["step"] for line in read_log(folder) if "loss" in line]
     assert steps == [5, 10, 15, 20]
@@ -72,6 +85,98 @@ def test_a_run_leaves_weights_log_curves_and_checkpoints(tmp_path):
     assert (folder / "curves.png").stat().st_size > 1000
 
 
+def test_no_private_path_is_in_the_weights_or_the_record(tmp_path):
+    secret = tmp_path / "alice" / "patients"
+    before = tmp_path / "alice" / "before.safetensors"
+    before.parent.mkdir()
+    save(before, small_step(small_recipe()).network)
+    recipe = small_recipe(
+        data=[str(write_pictures(secret))],
+        validation=str(secret),
+        start_from=str(before),
+        teacher=str(before),
+        objective="l1 + distillation",
+        steps=2,
+    )
+    path = train(recipe, tmp_path / "run")
+    record = (tmp_path / "run" / "record.json").read_bytes()
+    for content in (path.read_bytes(), record):
+        assert b"alice" not in content
+        assert b"patients" in content
+        assert b"before.safetensors" in content
+
+
+def test_the_record_names_the_weights_that_are_evaluated_and_shipped(tmp_path):
+    recipe = recipe_in(tmp_path, objective=RANDOM, steps=2)
+    path = train(recipe, tmp_path / "run")
+    record = load_record(tmp_path / "run" / "record.json")
+    model = load(path)
+    save(tmp_path / "half.safetensors", model, half=True)
+    half = load(tmp_path / "half.safetensors")
+    protocol = protocol_of(recipe, model.network)
+    measured = evaluate_model(half, find_dataset(recipe.data[0]), protocol)
+    digest = record.model["digest"]
+    assert len(digest) == 64
+    assert {model.digest, half.digest, measured.model["digest"]} == {digest}
+
+
+def test_training_leaves_global_state_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    prepare = Step.prepare
+
+    def prepare_as_on_a_gpu(self: Step) -> None:
+        prepare(self)
+        torch.backends.cudnn.benchmark = True
+
+    monkeypatch.setattr(Step, "prepare", prepare_as_on_a_gpu)
+    before = torch.get_rng_state()
+    train(recipe_in(tmp_path, objective=RANDOM, steps=2), tmp_path / "run")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.backends.cudnn.benchmark is False
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path):
+    recipe = recipe_in(tmp_path, steps=2)
+    with (
+        RunLog(tmp_path / "run", recipe, writes=True),
+        pytest.raises(ConfigError, match=r"another training is running in .*run; wait for it"),
+    ):
+        train(recipe, tmp_path / "run")
+    train(recipe, tmp_path / "run")
+
+
+def test_a_log_with_damaged_lines_does_not_end_a_run(tmp_path, caplog):
+    recipe = recipe_in(tmp_path, steps=5)
+    (tmp_path / "run").mkdir()
+    damaged = b'5\n[]\nnull\n{"a": 2}\n{"step": "x", "seconds": 1, "loss": 2}\n\xff\n{"step": 1, "l'
+    (tmp_path / "run" / "log.jsonl").write_bytes(damaged)
+    train(recipe, tmp_path / "run")
+    assert [line["step"] for line in read_log(tmp_path / "run")] == [5]
+    assert "7 damaged lines are left out" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content.clear(), "was not written by this version of musigma"),
+        (lambda content: content.update(recipe=5), "was not written by this version of musigma"),
+        (lambda content: content.update(step={}), "the checkpoint does not fit the recipe"),
+        (lambda content: content.update(step=3), "the checkpoint does not fit the recipe"),
+        (lambda content: content["step"]["weights"].popitem(), "does not fit the recipe"),
+        (lambda content: content.update(spent="x"), "the checkpoint does not fit the recipe"),
+    ],
+)
+def test_a_checkpoint_of_something_else_is_refused_in_one_line(tmp_path, change, message):
+    recipe = recipe_in(tmp_path, steps=2)
+    train(recipe, tmp_path / "run")
+    content = load_newest(tmp_path / "run")
+    change(content)
+    save_checkpoint(tmp_path / "run", 2, content)
+    with pytest.raises(DataError, match=message) as caught:
+        train(recipe, tmp_path / "run", resume=True)
+    assert "\n" not in str(caught.value)
+
+
 def test_no_file_holds_the_prefix_of_a_wrapper(tmp_path):
     folder = tmp_path / "run"
     train(recipe_in(tmp_path, objective=RANDOM), folder)
@@ -79,7 +184,7 @@ def test_no_file_holds_the_prefix_of_a_wrapper(tmp_path):
         names = list(file.keys())
     names += load_newest(folder)["step"]["weights"]
     assert all(name.startswith(("base.", "branch.")) for name in names)
-    for path in folder.iterdir():
+    for path in filter(Path.is_file, folder.iterdir()):
         data = path.read_bytes()
         assert b"_orig_mod." not in data
         assert b"module." not in data
@@ -112,7 +217,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path, monkeypatch, number, changes):
     train(recipe, tmp_path / "whole")
     with monkeypatch.context() as patch:
         send_signal_at(patch, 8, number)
-        with pytest.raises(StoppedError, match="at step 8; --resume goes on") as stopped:
+        with pytest.raises(StoppedError, match="at step 8; continue it with --resume") as stopped:
             train(recipe, tmp_path / "run")
     assert stopped.value.exit_code == 128 + number
     assert not (tmp_path / "run" / "weights.safetensors").exists()
@@ -148,7 +253,7 @@ def test_a_damaged_checkpoint_costs_some_steps_only(tmp_path, monkeypatch, caplo
     newest = checkpoints(tmp_path / "run")[-1]
     newest.write_bytes(newest.read_bytes()[:-1])
     train(recipe, tmp_path / "run", resume=True)
-    assert "step-000000013.checkpoint is damaged; going back" in caplog.text
+    assert "step-000000013.checkpoint is damaged; using the one before" in caplog.text
     assert notes(tmp_path / "run") == ["resumed at step 10"]
     assert_same(weights_in(tmp_path / "run"), weights_in(tmp_path / "whole"))
 
@@ -183,7 +288,7 @@ def test_a_loss_that_is_not_finite_rolls_back_once(tmp_path, monkeypatch):
     assert rates == [1e-3] * 15 + [5e-4] * 10
     assert averaged == [5] * 5
     assert [line["step"] for line in read_log(folder) if "loss" in line] == [5, 10, 15, 20]
-    assert load_newest(folder)["slower"] == 0.5
+    assert load_newest(folder)["rate_factor"] == 0.5
     assert all(value.isfinite().all() for value in weights_in(folder).values())
 
 
@@ -218,7 +323,7 @@ def test_the_second_time_a_run_stops(tmp_path, monkeypatch):
         train(recipe_in(tmp_path), tmp_path / "run")
     content = load_newest(tmp_path / "run")
     assert int(content["step"]["number"]) == 10
-    assert content["slower"] == 0.5
+    assert content["rate_factor"] == 0.5
 
 
 def test_a_resumed_run_remembers_that_it_rolled_back(tmp_path, monkeypatch):
@@ -259,8 +364,8 @@ def test_a_budget_in_seconds_counts_all_parts(tmp_path, monkeypatch):
         call(self, learning_rate)
 
     monkeypatch.setattr(Step, "__call__", slow)
-    with Journal(tmp_path / "run", recipe, writes=True) as journal:
-        loop(step, Clock(recipe, spent=700.0), journal)
+    with RunLog(tmp_path / "run", recipe, writes=True) as run_log:
+        loop(step, Clock(recipe, spent=700.0), run_log)
     assert step.steps_done == 8  # 8 * 40 seconds of the 300 that are left
     assert load_newest(tmp_path / "run")["spent"] == 900
 

@@ -10,22 +10,32 @@ from musigma.cli.common import print_json, screen
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog="Example: `musigma train fast seconds=120 objective=l1 -o runs/l1`")(train)
+    app.command(
+        epilog="Example: `musigma train smoke`, which needs no data and takes a minute on a CPU."
+    )(train)
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe file, or the name of one that ships.")],
+    recipe: Annotated[
+        str, typer.Argument(help="A recipe file, or the name of a shipped recipe, such as smoke.")
+    ],
     overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe.")
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Values that replace those of the recipe."),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Folder of the run; runs/RECIPE if none.")
+        Path | None,
+        typer.Option("--output", "-o", help="Folder for the run. The default is runs/RECIPE."),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on from the newest checkpoint.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    resume: Annotated[
+        bool, typer.Option(help="Continue the run in the folder from its newest checkpoint.")
+    ] = False,
+    device: Annotated[
+        str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda:N.")
+    ] = "auto",
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
-    """Train a network by a recipe; checkpoints, log, curves and weights go to one folder."""
+    """Train a network by a recipe. Checkpoints, log, curves and weights go to one folder."""
     from musigma.training.recipe import load_recipe
     from musigma.training.run_log import read_log
     from musigma.training.trainer import StoppedError
@@ -36,7 +46,7 @@ def train(
     try:
         weights = run(chosen, folder, resume=resume, device=device)
     except StoppedError as stopped:
-        # As after the signal itself: a scheduler must take the run for neither done nor wrong.
+        # The exit code is that of the signal, so that a scheduler knows the run is not finished.
         screen.print(str(stopped), soft_wrap=True)
         raise typer.Exit(stopped.exit_code) from stopped
     if json:

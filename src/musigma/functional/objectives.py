@@ -1,16 +1,16 @@
-"""Every objective of the paper, and those it is compared with, as pure functions of pictures.
+"""Every objective of the paper, and those it is compared with, as pure functions of images.
 
-All take float pictures of one shape, by custom ``(N, C, H, W)`` in ``[0, 1]``, and return one value
-per pixel and channel; the caller reduces. Arguments before the ``*`` are pictures, those behind it
-are settings. In the formulas ``e = mean - target``.
+All take float images of one shape, usually ``(N, C, H, W)`` in ``[0, 1]``, and return one value per
+pixel and channel. The caller takes the mean. Arguments before the ``*`` are images; arguments after
+it are settings. In the formulas ``e = mean - target``. `musigma.losses` has a module for each.
 
-Half precision is raised to float32 first, because ``1 / sigma`` and the mean of ``|e|`` do not
-survive in it; float64 stays. Random functions draw from `generator`, or from PyTorch's own stream
-when it is ``None``, which is what `torch.compile` and CUDA graphs can follow.
+Half precision is converted to float32 first, because ``1 / sigma`` and the mean of ``|e|`` are too
+inexact in it; float64 stays. Random functions draw from `generator`. When it is ``None``, they draw
+from PyTorch's global generator, which `torch.compile` and CUDA graphs support.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -21,6 +21,34 @@ from musigma.functional.constants import SIGMA_FLOOR
 from musigma.types import ConfigError, ImageError, nearest
 
 Distribution = Literal["normal", "laplace", "uniform"]
+
+MAX_SAMPLES = 1_000_000
+
+_LIMITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
+    "samples": (f"from 1 to {MAX_SAMPLES}", lambda value: 1 <= value <= MAX_SAMPLES),
+    "epsilon": ("above 0 and finite", lambda value: 0 < value < math.inf),
+    "floor": ("above 0 and finite", lambda value: 0 < value < math.inf),
+    "noise_std": ("0 or more and finite", lambda value: 0 <= value < math.inf),
+    "level": ("between 0 and 1", lambda value: 0 < value < 1),
+    "beta": ("from 0 to 1", lambda value: 0 <= value <= 1),
+    "offset": ("finite", lambda value: -math.inf < value < math.inf),
+}
+"""What the numeric settings of the functions below may be."""
+
+
+def check_settings(function: str, **settings: object) -> None:
+    """Refuse settings that a function of this module cannot compute with.
+
+    Example:
+        >>> check_settings("sigma_quantile", level=2.0)
+        Traceback (most recent call last):
+        musigma.types.ConfigError: sigma_quantile: level must be between 0 and 1, got 2.0
+    """
+    for key, value in settings.items():
+        if key in _LIMITS and isinstance(value, int | float):
+            text, is_allowed = _LIMITS[key]
+            if not is_allowed(value):
+                raise ConfigError(f"{function}: {key} must be {text}, got {value}")
 
 
 def l1(mean: Tensor, target: Tensor) -> Tensor:
@@ -39,8 +67,8 @@ def l2(mean: Tensor, target: Tensor) -> Tensor:
 
 
 def charbonnier(mean: Tensor, target: Tensor, *, epsilon: float = 1e-3) -> Tensor:
-    """Absolute error with a round foot, ``sqrt(e^2 + epsilon^2)``."""
-    _check(epsilon > 0, f"charbonnier's epsilon is positive, not {epsilon}")
+    """Smooth absolute error, ``sqrt(e^2 + epsilon^2)``."""
+    check_settings("charbonnier", epsilon=epsilon)
     return (_error(mean, target).square() + epsilon**2).sqrt()
 
 
@@ -51,37 +79,45 @@ def expected_l1(
     mask: bool = True,
     samples: int = 1,
     distribution: Distribution = "normal",
+    threshold: Tensor | None = None,
     generator: Generator | None = None,
 ) -> Tensor:
-    """The paper's l_E: the absolute error of a draw around `mean`, as wide as its own error.
+    """The paper's l_E: the absolute error of a random image around `mean`, as wide as its error.
 
     ``|e + |e| z m|``, averaged over `samples` draws of ``z``. The gradient flows through ``|e|``,
     not through ``z`` or ``m``: it is that of `l1` times ``|1 + z m sgn e|``, never the wrong way.
 
     Args:
-        mean: The restored picture.
-        target: The true one.
-        mask: Whether ``m`` is 1 only where ``|e|`` is above its mean over the whole batch (the hard
-            pixels) and 0 elsewhere, where the loss is `l1`. Without it ``m`` is 1.
+        mean: The restored image.
+        target: The true image.
+        mask: Whether ``m`` is 1 only where ``|e|`` is above `threshold` (the hard pixels) and 0
+            elsewhere, where the loss is `l1`. Without the mask ``m`` is 1.
         samples: Draws per pixel.
         distribution: Of ``z``. ``"normal"`` is N(0, 1). ``"laplace"`` is ``-sgn(u) ln(1 - 2|u|)``,
             of scale 1, with ``u`` uniform on (-1/2, 1/2); the paper's footnote 1 says normal, which
             leaves the logarithm undefined. ``"uniform"`` is on (-1, 1): the widest one for which
             ``1 + z`` never changes sign, so its gain is 1. It is randomness without weighting, as
             `expected_l1_closed_form` is weighting without randomness.
+        threshold: Above which ``|e|`` is hard; by default the mean of ``|e|`` over this batch.
+            Processes that share a batch pass the mean over the whole batch.
         generator: Where ``z`` comes from.
     """
-    _check(samples >= 1, f"expected_l1 takes 1 sample or more, not {samples}")
+    check_settings("expected_l1", samples=samples)
     error = _error(mean, target)
     size = error.abs()
     z = _draw(distribution, (samples, *error.shape), error, generator)
     if mask:
-        z = torch.where(_is_hard(size), z, 0.0)
+        z = torch.where(_is_hard(size, threshold), z, 0.0)
     return (error + size * z).abs().mean(0)
 
 
 def expected_l1_closed_form(
-    mean: Tensor, target: Tensor, *, mask: bool = True, distribution: Distribution = "normal"
+    mean: Tensor,
+    target: Tensor,
+    *,
+    mask: bool = True,
+    distribution: Distribution = "normal",
+    threshold: Tensor | None = None,
 ) -> Tensor:
     """The exact expectation of `expected_l1` over ``z``: `l1` with its hard pixels weighted.
 
@@ -89,7 +125,7 @@ def expected_l1_closed_form(
     """
     size = _error(mean, target).abs()
     gain = expected_gain(distribution)
-    return torch.where(_is_hard(size), gain * size, size) if mask else gain * size
+    return torch.where(_is_hard(size, threshold), gain * size, size) if mask else gain * size
 
 
 def expected_gain(distribution: Distribution = "normal") -> float:
@@ -107,9 +143,9 @@ def expected_gain(distribution: Distribution = "normal") -> float:
 def learned_sigma(
     mean: Tensor, target: Tensor, sigma: Tensor, *, generator: Generator | None = None
 ) -> Tensor:
-    """``|target - (mean + sigma z)|``, z normal; by Jensen its best sigma is 0, so sigma collapses.
+    """``|target - (mean + sigma z)|`` with normal z (the paper's eq:loss).
 
-    The gradient flows into sigma (the paper's eq:loss).
+    The gradient flows into sigma. By Jensen's inequality the best sigma is 0, so sigma collapses.
     """
     mean, target, sigma = _aligned(mean, target, sigma)
     z = _draw("normal", mean.shape, mean, generator)
@@ -119,8 +155,8 @@ def learned_sigma(
 def fixed_sigma(
     mean: Tensor, target: Tensor, *, noise_std: float, generator: Generator | None = None
 ) -> Tensor:
-    """``|target + noise_std z - mean|``, z normal: Noise2Noise as a special case of the paper."""
-    _check(noise_std >= 0, f"fixed_sigma's noise_std is 0 or more, not {noise_std}")
+    """``|target + noise_std z - mean|`` with normal z: Noise2Noise as a special case."""
+    check_settings("fixed_sigma", noise_std=noise_std)
     error = _error(mean, target)
     return (noise_std * _draw("normal", error.shape, error, generator) - error).abs()
 
@@ -129,11 +165,11 @@ def sigma_l1(mean: Tensor, target: Tensor, sigma: Tensor, *, detach: bool = True
     """The paper's auxiliary loss ``|sigma - |e||``, which makes sigma the median of ``|e|``.
 
     Args:
-        mean: The restored picture.
-        target: The true one.
+        mean: The restored image.
+        target: The true image.
         sigma: The predicted absolute error.
-        detach: Whether to keep the gradient from the mean. The third row of the paper's ablation,
-            where this loss alone trains the mean too, is ``detach=False``.
+        detach: Whether no gradient flows into the mean. In the third row of the paper's ablation
+            this loss alone trains the mean, too: ``detach=False``.
     """
     return _excess(mean, target, sigma, detach).abs()
 
@@ -150,7 +186,7 @@ def sigma_quantile(
 
     ``max(level d, (level - 1) d)`` with ``d = |e| - sigma``; at level 1/2 it is half of `sigma_l1`.
     """
-    _check(0 < level < 1, f"sigma_quantile's level lies between 0 and 1, not at {level}")
+    check_settings("sigma_quantile", level=level)
     excess = _excess(mean, target, sigma, detach)
     return torch.maximum(level * excess, (level - 1) * excess)
 
@@ -160,9 +196,10 @@ def laplace_nll(
 ) -> Tensor:
     """The paper's naive setting, ``log sigma + |e| / sigma``; the constant log 2 is dropped.
 
-    Sigma is the scale of a Laplace density. Below `floor` it counts as `floor` but keeps the
-    gradient it has there; so in the other likelihoods.
+    Sigma is the scale of a Laplace density. In all likelihoods here a sigma below `floor` counts as
+    `floor` but keeps the gradient that it has there.
     """
+    check_settings("laplace_nll", floor=floor)
     error, sigma = _error_and_sigma(mean, target, sigma, floor)
     return sigma.log() + error.abs() / sigma
 
@@ -171,6 +208,7 @@ def gaussian_nll(
     mean: Tensor, target: Tensor, sigma: Tensor, *, floor: float = SIGMA_FLOOR
 ) -> Tensor:
     """``log sigma + e^2 / (2 sigma^2)``; the constant ``log(2 pi) / 2`` is dropped."""
+    check_settings("gaussian_nll", floor=floor)
     error, sigma = _error_and_sigma(mean, target, sigma, floor)
     return sigma.log() + (error / sigma).square() / 2
 
@@ -187,7 +225,7 @@ def beta_nll(
 
     With ``beta=0`` it is `gaussian_nll`; with ``beta=1`` the mean is trained as by half of `l2`.
     """
-    _check(0 <= beta <= 1, f"beta_nll's beta lies in [0, 1], not at {beta}")
+    check_settings("beta_nll", beta=beta, floor=floor)
     error, sigma = _error_and_sigma(mean, target, sigma, floor)
     return sigma.detach() ** (2 * beta) * (sigma.log() + (error / sigma).square() / 2)
 
@@ -195,7 +233,7 @@ def beta_nll(
 def edge(mean: Tensor, target: Tensor) -> Tensor:
     """Gradient loss: ``|dx e| + |dy e|`` by forward differences, 0 past the last row and column.
 
-    It does not see the level of the picture, so it is a companion of `l1`, not a replacement.
+    It ignores the overall level of the image, so it is used beside `l1`, not in its place.
     """
     error = _error(mean, target)
     across = F.pad(error.diff(dim=-1), (0, 1))
@@ -204,16 +242,17 @@ def edge(mean: Tensor, target: Tensor) -> Tensor:
 
 
 def distillation(mean: Tensor, teacher_mean: Tensor) -> Tensor:
-    """Absolute distance to the picture of a frozen teacher, ``|mean - teacher_mean|``."""
+    """Absolute distance to the image that a frozen teacher predicts, ``|mean - teacher_mean|``."""
     return l1(mean, teacher_mean.detach())
 
 
 def udl_step1(mean: Tensor, target: Tensor, sigma: Tensor, *, floor: float = SIGMA_FLOOR) -> Tensor:
     """First step of the uncertainty-driven loss (Ning et al., NeurIPS 2021): learn the sigma.
 
-    ``exp(-s) |e| + 2 s`` with ``s = log sigma``, which their branch gives in place of sigma: a
-    Laplace likelihood and one more ``s`` from Jeffreys' prior. Its minimum is at ``|e| / 2``.
+    ``exp(-s) |e| + 2 s`` with ``s = log sigma``, which their branch predicts in place of sigma: a
+    Laplace likelihood and a second ``s`` from Jeffreys' prior. Its minimum is at ``|e| / 2``.
     """
+    check_settings("udl_step1", floor=floor)
     error, sigma = _error_and_sigma(mean, target, sigma, floor)
     return error.abs() / sigma + 2 * sigma.log()
 
@@ -229,23 +268,34 @@ def udl_step2(
     """Second step: `l1` weighted by the sigma of the network of step 1, which stays fixed.
 
     ``(s - min s + offset) |e|`` with ``s = log sigma`` and the minimum over each channel of each
-    picture. Their text has no offset; their released code adds 1, so that no pixel is left out.
+    image. Their paper has no offset; their released code adds 1, so that no pixel is left out.
     """
+    check_settings("udl_step2", offset=offset, floor=floor)
     mean, target, sigma = _aligned(mean, target, teacher_sigma)
     s = sigma.detach().clamp_min(floor).log()
     weight = s - s.amin(dim=(-2, -1), keepdim=True) + offset
     return weight * (mean - target).abs()
 
 
+def mean_absolute_error(mean: Tensor, target: Tensor) -> Tensor:
+    """Return the mean of ``|e|`` over the batch, without a gradient: the threshold of the mask.
+
+    Example:
+        >>> mean_absolute_error(torch.tensor([0.25, 0.5]), torch.tensor([0.5, 0.5]))
+        tensor(0.1250)
+    """
+    return _error(mean.detach(), target.detach()).abs().mean()
+
+
 def _aligned(*images: Tensor) -> list[Tensor]:
-    """Refuse what would broadcast or wrap around in silence; raise half precision to float32."""
+    """Refuse shapes that would broadcast and integer types; convert half precision to float32."""
     if len({image.shape for image in images}) > 1:
         shapes = ", ".join(str(tuple(image.shape)) for image in images)
-        raise ImageError(f"an objective compares pictures of one shape, not {shapes}")
+        raise ImageError(f"an objective compares images of one shape, not {shapes}")
     for image in images:
         if not image.is_floating_point():
-            hint = "divide 8-bit pictures by 255"
-            raise ImageError(f"expected float pictures in [0, 1], got {image.dtype}; {hint}")
+            hint = "divide 8-bit images by 255"
+            raise ImageError(f"expected float images in [0, 1], got {image.dtype}; {hint}")
     half = (torch.float16, torch.bfloat16)
     return [image.float() if image.dtype in half else image for image in images]
 
@@ -264,19 +314,13 @@ def _excess(mean: Tensor, target: Tensor, sigma: Tensor, detach: bool) -> Tensor
 def _error_and_sigma(
     mean: Tensor, target: Tensor, sigma: Tensor, floor: float
 ) -> tuple[Tensor, Tensor]:
-    _check(floor > 0, f"the floor of sigma is positive, not {floor}")
     mean, target, sigma = _aligned(mean, target, sigma)
-    # Value of max(sigma, floor), gradient of sigma: a sigma that fell too low must be able to rise.
+    # The value is max(sigma, floor), the gradient that of sigma: a sigma below the floor can rise.
     return mean - target, sigma + (sigma.clamp_min(floor) - sigma).detach()
 
 
-def _is_hard(size: Tensor) -> Tensor:
-    return size > size.mean()
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ConfigError(otherwise)
+def _is_hard(size: Tensor, threshold: Tensor | None) -> Tensor:
+    return size > (size.mean() if threshold is None else threshold)
 
 
 def _laplace(shape: tuple[int, ...], **options: Any) -> Tensor:
@@ -289,7 +333,7 @@ def _uniform(shape: tuple[int, ...], **options: Any) -> Tensor:
     return 2 * torch.rand(shape, **options) - 1
 
 
-# What each distribution is: E|1 + z| and how to draw it.
+# E|1 + z| of each distribution, and how to draw from it.
 _DISTRIBUTIONS: dict[str, tuple[float, Callable[..., Tensor]]] = {
     "normal": (math.erf(math.sqrt(0.5)) + math.sqrt(2 / math.pi) * math.exp(-0.5), torch.randn),
     "laplace": (1 + math.exp(-1), _laplace),

@@ -1,4 +1,4 @@
-"""Checkpoints that survive a crash at any moment: whole or absent, checked, never poisoned."""
+"""Checkpoints that survive a crash at any moment: complete or absent, checked, always finite."""
 
 import hashlib
 import io
@@ -17,14 +17,14 @@ log = logging.getLogger(__name__)
 
 
 def save_checkpoint(folder: Path, step: int, content: dict[str, Any]) -> Path | None:
-    """Write a checkpoint and remove all but it and the newest before it.
+    """Write a checkpoint and remove all others except the newest one before it.
 
-    Later ones are damaged, for else the run would have gone on from them; so is what a crash left
-    half written.
+    Checkpoints of later steps are removed, too: a run continues from the newest good checkpoint, so
+    later ones must be damaged. Files that a crash left half written are also removed.
 
     Returns:
-        The file, or `None` where the content holds a value that is not finite: such a state is
-        never written.
+        The file, or `None` if the content holds a value that is not finite: such a state is never
+        written.
     """
     if not _all_finite(content):
         return None
@@ -43,12 +43,12 @@ def save_checkpoint(folder: Path, step: int, content: dict[str, Any]) -> Path | 
 
 
 def load_newest(folder: Path) -> dict[str, Any] | None:
-    """Return the newest checkpoint that is whole; each broken one is warned of and passed over."""
+    """Return the newest complete checkpoint; damaged ones are skipped with a warning."""
     for path in reversed(checkpoints(folder)):
         content = _load(path)
         if content is not None:
             return content
-        log.warning("%s is damaged; going back to the one before", path.name)
+        log.warning("%s is damaged; using the one before", path.name)
     return None
 
 
@@ -65,10 +65,11 @@ def _load(path: Path) -> dict[str, Any] | None:
         or data[len(MAGIC) : start] != hashlib.sha256(data[start:]).digest()
     ):
         return None
-    content: dict[str, Any] = torch.load(
-        io.BytesIO(data[start:]), map_location="cpu", weights_only=True
-    )
-    return content
+    try:
+        content = torch.load(io.BytesIO(data[start:]), map_location="cpu", weights_only=True)
+    except Exception:  # noqa: BLE001  a foreign pickle raises anything
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def _all_finite(value: Any) -> bool:

@@ -10,15 +10,15 @@ from musigma.training.recipe import Recipe
 
 MOMENTUM = 0.95
 UPDATE_RMS = 0.2
-"""Size of a Muon update at a learning rate of 1: about that of Adam, so that rates carry over."""
+"""Root mean square of a Muon update at learning rate 1; about Adam's, so that rates carry over."""
 
 
 class Optimizer:
-    """Changes weights by the gradients in their ``grad``; its state never moves in memory.
+    """Updates weights by the gradients in their ``grad``; its state never moves in memory.
 
     Args:
-        recipe: Which optimizer, with which decays.
-        weights: What to change.
+        recipe: Names the optimizer and its decay rates.
+        weights: The weights to update.
         learning_rate: A tensor that is read at every step.
     """
 
@@ -38,8 +38,8 @@ class Optimizer:
             fused=True,
             capturable=learning_rate.is_cuda,
         )
-        # Adam makes its averages at its first step. They must exist before a graph is captured and
-        # before a checkpoint is loaded, so a step of length nought makes them here.
+        # Adam creates its averages at its first step. They must exist before a graph is captured
+        # and before a checkpoint is loaded, so a step with zero gradients creates them here.
         for weight in weights:
             weight.grad = torch.zeros_like(weight)
         self.adam.step()
@@ -52,8 +52,8 @@ class Optimizer:
         for group, momenta in zip(self.groups, self.momenta, strict=True):
             gradients = [weight.grad for weight in group if weight.grad is not None]
             torch._foreach_lerp_(momenta, gradients, 1 - MOMENTUM)
-            ahead = torch._foreach_lerp(gradients, momenta, MOMENTUM)
-            updates = orthogonalised(torch.stack([part.flatten(1) for part in ahead]))
+            nesterov = torch._foreach_lerp(gradients, momenta, MOMENTUM)
+            updates = orthogonalised(torch.stack([part.flatten(1) for part in nesterov]))
             size = UPDATE_RMS * max(updates.shape[1:]) ** 0.5
             parts = (updates * (-size * self.learning_rate)).unbind()
             torch._foreach_add_(
@@ -95,7 +95,7 @@ def orthogonalised(matrices: Tensor, *, num_iterations: int = 5) -> Tensor:
 
 
 def _is_wide(weight: Tensor) -> bool:
-    # The first and the last convolution have too few channels on one side to be worth turning.
+    # The first and the last convolution have too few channels on one side for Muon to help.
     return weight.ndim == 4 and min(weight.shape[0], weight[0].numel()) >= 16
 
 

@@ -1,6 +1,7 @@
 """A recipe: everything that decides a training run, in one flat TOML file with strict keys."""
 
 import math
+import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, field, fields
@@ -8,21 +9,31 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import torch
 from torch import nn
 
-from musigma.degradations import Degradation, Noise, parse
-from musigma.losses import Objective
-from musigma.networks import entry
+from musigma.degradations import Degradation, Noise
+from musigma.degradations import parse as parse_degradation
+from musigma.losses import parse as parse_loss
+from musigma.networks import create, entry
 from musigma.types import ConfigError, nearest
 
-_POSITIVE = ("batch", "patch", "steps", "seconds", "learning_rate", "epsilon", "halve_every")
+DRAWN_SHAPES = "drawn-shapes"
+"""A training set that needs no files: images of striped discs, drawn by the program."""
+
+_POSITIVE = ("steps", "seconds", "learning_rate", "epsilon", "halve_every", "log_every")
 _RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
-    ((*_POSITIVE, "sigma_width", "log_every"), "above nought", lambda n: 0 < n < math.inf),
-    (("validate_every", "save_every", "clip", "noise_std"), "nought or more", lambda n: n >= 0),
-    (("warmup", "ema", "betas"), "nought or more and below 1", lambda n: 0 <= n < 1),
-    (("shrink",), "above nought and below 1", lambda n: 0 < n < 1),
+    (_POSITIVE, "above zero", lambda n: 0 < n < math.inf),
+    (("batch",), "from 1 to 65536", lambda n: 1 <= n <= 65536),
+    (("patch", "sigma_width"), "from 1 to 4096", lambda n: 1 <= n <= 4096),
+    (("validate_every", "save_every", "clip"), "zero or more", lambda n: 0 <= n < math.inf),
+    (("noise_std",), "from 0 to 255", lambda n: 0 <= n <= 255),
+    (("warmup", "ema", "betas"), "zero or more and below 1", lambda n: 0 <= n < 1),
+    (("shrink",), "above zero and below 1", lambda n: 0 < n < 1),
     (("seed",), "from 0 to 2147483647", lambda n: 0 <= n < 2**31),
 )
+
+_PATHS = ("validation", "start_from", "teacher")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,44 +41,45 @@ class Recipe:
     """The settings of a run.
 
     Attributes:
-        network: Registered name.
-        settings: Settings of the network that differ from its own.
-        scale: Zoom factor; 1 for denoising.
-        sigma: Whether to attach the sigma branch; an objective with a sigma term needs it.
-        sigma_width: Channels of the branch.
-        objective: What to minimise, such as ``expected_l1 + 0.01 * sigma_l1``.
-        teacher: Weights file of a frozen teacher, for objectives that have one.
+        network: Registered name of the network.
+        settings: Settings of the network that differ from its defaults.
+        scale: Zoom factor; 1 for a network that keeps the size, such as a denoiser.
+        sigma: Whether the network gets a sigma branch; an objective with a sigma term needs it.
+        sigma_width: Channels of the sigma branch.
+        objective: The loss as text, such as ``expected_l1 + 0.01 * sigma_l1``.
+        teacher: Weights file or name of a frozen teacher, for objectives that compare with one.
         start_from: Weights file or name to start from, such as x2 for x3 and x4.
-        keep_mean: Whether the mean of these weights stays as it is, to the bit, and the sigma
-            branch alone learns: an error bar for a network that is trained already.
-        data: Training sets or folders.
-        shrink: Factors below 1 by which each training image is made smaller and added once more:
-            more pictures, and sharper ones.
-        swap_channels: Whether patches come with their colours in any order: more pictures, too.
+        keep_mean: Whether the mean of these weights stays as it is, to the bit, and only the sigma
+            branch learns: an error bar for a network that is trained already.
+        data: Training sets or folders, or ``drawn-shapes``, which needs no files.
+        degrade: How inputs are made from the training images, as text, such as
+            ``blur(0.2..2) | bicubic | noise(0..10) | jpeg(30..95)``. By default it is bicubic.
+        noise_std: For denoisers, the range of noise levels in 8-bit levels; the short form of
+            ``degrade = "noise(low..high)"``.
+        shrink: Factors below 1. For each of them a smaller copy of every training image is added,
+            which gives more images and sharper ones.
+        swap_channels: Whether patches come with their color channels in any order.
         validation: The set on which progress is measured; empty for none.
-        channels: 3 for colour, 1 for grey.
-        noise_std: For a denoiser, the range of noise levels, in 8-bit units.
-        degrade: How inputs are made from targets, such as ``blur(0..2) | area | jpeg(30..95)`` or
-            ``photo`` (`musigma.degradations.text` has the grammar); by default bicubic shrinking.
+        channels: 3 for color, 1 for grey.
         batch: Patches per step, over all processes together.
-        patch: Side of an input patch.
-        steps: Budget in updates; or else ``seconds``.
-        seconds: Budget in seconds from the first step on.
-        learning_rate: At its highest.
-        optimizer: ``adam``, or ``muon`` for the convolutions and Adam for the rest.
-        schedule: How it goes down.
-        halve_every: With ``halving``, after how many steps.
-        warmup: Share of the budget over which it rises from nought.
-        betas: Decay of Adam's two averages.
-        epsilon: Adam's guard against division by nought.
-        clip: Largest norm of the gradient; nought for no limit.
-        ema: Decay of the averaged weights that are validated and kept; nought for no average.
-        precision: Type of the network's arithmetic on a GPU; a CPU and objectives use float32.
+        patch: Side of an input patch in pixels.
+        steps: Budget in updates. Give either this or ``seconds``.
+        seconds: Budget in seconds, counted from the first step.
+        learning_rate: The highest learning rate of the schedule.
+        optimizer: ``adam``, or ``muon`` for the convolutions with Adam for the other weights.
+        schedule: How the learning rate falls.
+        halve_every: With ``halving``, the number of steps between two halvings.
+        warmup: Share of the budget over which the learning rate rises from zero.
+        betas: Decay rates of Adam's two averages.
+        epsilon: What Adam adds to a denominator to avoid a division by zero.
+        clip: Largest norm of the gradient; zero for no limit.
+        ema: Decay rate of the averaged weights, which are validated and saved; zero for no average.
+        precision: Type of the network's arithmetic on a GPU. A CPU and objectives use float32.
         compile: Whether to compile the step (GPU only).
-        seed: Decides initial weights, patches and noise.
+        seed: Decides the initial weights, the patches and the noise.
         log_every: Steps between two log lines.
-        validate_every: Steps between two validations; nought for the end only.
-        save_every: Steps between two checkpoints; nought for the end only.
+        validate_every: Steps between two validations; zero to validate only at the end.
+        save_every: Steps between two checkpoints; zero to save only at the end.
     """
 
     network: str
@@ -88,8 +100,8 @@ class Recipe:
     swap_channels: bool = False
     validation: str = ""
     channels: Literal[1, 3] = 3
-    noise_std: tuple[float, float] | None = None
     degrade: str = ""
+    noise_std: tuple[float, float] | None = None
     steps: int | None = None
     seconds: float | None = None
     schedule: Literal["cosine", "halving", "constant"] = "cosine"
@@ -108,23 +120,63 @@ class Recipe:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be trained, before anything is loaded."""
-        found = entry(self.network)
-        if self.scale not in found.scales:
-            raise ConfigError(f"{self.network} exists for scale {found.scales}, not {self.scale}")
+        scales = entry(self.network).scales
+        if self.scale not in scales:
+            raise ConfigError(f"{self.network} exists for scale {scales}, not {self.scale}")
         if (self.steps is None) == (self.seconds is None):
             raise ConfigError("give the budget either as steps or as seconds")
-        if not self.data:
-            raise ConfigError("data must name at least one set or folder")
-        self._check_degradation(takes_noise_level=found.noise_map)
-        if self.noise_std is not None and self.noise_std[0] > self.noise_std[1]:
-            raise ConfigError(f"noise_std must be [low, high], got {list(self.noise_std)}")
         if self.keep_mean and not (self.sigma and self.start_from):
             raise ConfigError("keep_mean needs sigma = true, and weights to start_from")
         self._check_numbers()
-        # The objective is read here so that a slip in it shows before the data is loaded; the
-        # teacher itself is not needed for that.
+        self._check_data()
+        self._check_objective()
+
+    @property
+    def degradation(self) -> Degradation:
+        """How inputs are made from the training images."""
+        if self.noise_std is not None:
+            return Noise(self.noise_std)
+        return parse_degradation(self.degrade, scale=self.scale)
+
+    def _check_data(self) -> None:
+        if not self.data:
+            raise ConfigError("data must name at least one set or folder")
+        if DRAWN_SHAPES in self.data and len(self.data) > 1:
+            raise ConfigError(f"{DRAWN_SHAPES} cannot be mixed with other data")
+        if self.noise_std is not None:
+            self._check_noise_std(*self.noise_std)
+        elif self.scale == 1 and not self.degrade:
+            raise ConfigError(
+                "a network of scale 1 must be told how its inputs are made: give "
+                "noise_std = [low, high] for a denoiser, or degrade = 'TEXT' for anything else"
+            )
+        degradation = self.degradation
+        if self._takes_noise_level() and not isinstance(degradation, Noise):
+            raise ConfigError(
+                f"{self.network} must be told the noise level, which degrade = '{degradation}' "
+                "does not say; give noise_std = [low, high]"
+            )
+
+    def _takes_noise_level(self) -> bool:
+        with torch.device("meta"):  # builds the network without its weights
+            network = create(self.network, scale=self.scale, **self.settings)
+        return network.takes_noise_level
+
+    def _check_noise_std(self, low: float, high: float) -> None:
+        if low > high:
+            raise ConfigError(f"noise_std must be [low, high], got [{low}, {high}]")
+        if self.degrade:
+            raise ConfigError("give either noise_std or degrade; noise(5..10) adds noise there")
+        if self.scale > 1:
+            raise ConfigError(
+                "noise_std is for denoisers, of scale 1; for noise on the input of a network that "
+                "enlarges give degrade = 'bicubic | noise(0..10)'"
+            )
+
+    def _check_objective(self) -> None:
+        # Only the text is checked here, so any module can stand in for the teacher.
         teacher = nn.Identity() if self.teacher else None
-        needs_sigma = Objective(self.objective, teacher=teacher).needs_sigma
+        needs_sigma = parse_loss(self.objective, teacher=teacher).needs_sigma
         if needs_sigma and not self.sigma:
             raise ConfigError(f"objective {self.objective!r} needs sigma = true")
         if self.sigma and not needs_sigma:
@@ -132,21 +184,6 @@ class Recipe:
                 f"objective {self.objective!r} does not train sigma; add a term such as "
                 "0.01 * sigma_l1, or set sigma = false"
             )
-
-    def _check_degradation(self, *, takes_noise_level: bool) -> None:
-        if self.noise_std is not None and (self.scale > 1 or self.degrade):
-            raise ConfigError("noise_std goes with scale = 1 and without degrade")
-        if takes_noise_level and self.noise_std is None:
-            raise ConfigError(
-                f"{self.network} is told the noise level; set noise_std = [low, high]"
-            )
-        if self.scale == 1 and self.noise_std is None and not self.degrade:
-            raise ConfigError(
-                "at scale 1 say how inputs are made: noise_std = [low, high] for white noise, or "
-                'degrade = "..."'
-            )
-        if self.noise_std is None:
-            parse(self.degrade, scale=self.scale)
 
     def _check_numbers(self) -> None:
         for names, text, fits in _RANGES:
@@ -156,36 +193,33 @@ class Recipe:
                 if not all(number is None or fits(number) for number in numbers):
                     raise ConfigError(f"{name} must be {text}, got {value}")
 
-    def learning_rate_at(self, *, step: int, progress: float) -> float:
-        """Return the learning rate when a share of the budget is used up."""
-        if progress < self.warmup:
-            return self.learning_rate * max(progress, 1e-3 * self.warmup) / self.warmup
-        if self.schedule == "halving":
-            return self.learning_rate * 0.5 ** (step // self.halve_every)
-        if self.schedule == "constant":
-            return self.learning_rate
-        rest = (min(progress, 1.0) - self.warmup) / (1 - self.warmup)
-        return self.learning_rate * max(0.5 * (1 + math.cos(math.pi * rest)), 1e-3)
-
-    def degradation(self) -> Degradation:
-        """Return how inputs are made from targets."""
-        if self.noise_std is not None:
-            return Noise(self.noise_std)
-        return parse(self.degrade, scale=self.scale)
-
     def as_json(self) -> dict[str, Any]:
-        """Return the settings as plain values, for records and checkpoints."""
+        """Return the settings as plain values, for checkpoints."""
         return asdict(self)
+
+    def published(self) -> dict[str, Any]:
+        """Return the settings as plain values, for weights files and records.
+
+        Of folders and files only the last part of the path is kept, so that no private path is
+        published.
+        """
+        names = {key: _last_part(getattr(self, key)) for key in _PATHS}
+        return asdict(self) | names | {"data": tuple(map(_last_part, self.data))}
 
 
 def load_recipe(name_or_path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Read a recipe by its path or by the name of one that ships, and apply ``key=value`` pairs."""
+    """Read a recipe by its path or by the name of a shipped one, and apply ``key=value`` pairs.
+
+    Example:
+        >>> load_recipe("smoke", ["batch=4"]).batch
+        4
+    """
     values = _read(name_or_path)
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
             raise ConfigError(f"expected key=value, got {override!r}")
-        # A budget of one kind replaces that of the other kind.
+        # A budget in steps replaces one in seconds, and the other way round.
         if key.strip() in ("steps", "seconds"):
             values.pop("steps", None)
             values.pop("seconds", None)
@@ -194,7 +228,7 @@ def load_recipe(name_or_path: str | Path, overrides: Iterable[str] = ()) -> Reci
 
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:
-    """Check names and types, and make a recipe.
+    """Make a recipe from plain values, after a check of names and types.
 
     Example:
         >>> make_recipe({"netwrok": "edsr-baseline"})
@@ -212,13 +246,13 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
 
 
 def default_values() -> dict[str, Any]:
-    """Return what a key is where a recipe does not name it; those it must name are left out."""
-    plain = {one.name: one.default for one in fields(Recipe) if one.default is not MISSING}
+    """Return the default of each key that has one."""
+    plain = {key.name: key.default for key in fields(Recipe) if key.default is not MISSING}
     return plain | {"settings": {}}
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Return the recipes that ship, by name."""
+    """Return the files of the shipped recipes, by name."""
     folder = Path(__file__).parents[1] / "recipes"
     return {path.stem: path for path in sorted(folder.glob("*.toml"))}
 
@@ -233,7 +267,9 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
         path = known[str(name_or_path)]
     try:
         return tomllib.loads(path.read_text())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError as error:
+        raise ConfigError(f"{path} is not valid TOML: it is nested too deeply") from error
+    except ValueError as error:  # from TOML, from bytes that are not UTF-8, from a giant number
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
@@ -241,7 +277,7 @@ def _parse(text: str) -> Any:
     """Read the value of an override as TOML, or else as a bare string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -249,7 +285,7 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
     choices = get_args(hint)
     if get_origin(hint) is Literal:
         if value not in choices or type(value) is not type(choices[0]):
-            raise ConfigError(f"{key} must be one of {choices}, got {value!r}")
+            raise ConfigError(f"{key} must be one of {choices}, got {_short(value)}")
         return value
     if get_origin(hint) is UnionType:
         return None if value is None else _convert(key, value, choices[0])
@@ -261,16 +297,25 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
         return float(value)
     if type(value) is not hint:
         wanted = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-        raise ConfigError(f"{key} must be {wanted.get(hint, 'a table')}, got {value!r}")
+        raise ConfigError(f"{key} must be {wanted.get(hint, 'a table')}, got {_short(value)}")
     return value
 
 
-def _convert_tuple(key: str, value: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...]:
+def _convert_tuple(key: str, value: Any, types: tuple[Any, ...]) -> tuple[Any, ...]:
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list | tuple):
-        raise ConfigError(f"{key} must be a list, got {value!r}")
-    if kinds[-1] is Ellipsis:
-        kinds = (kinds[0],) * len(values)
-    if len(values) != len(kinds):
-        raise ConfigError(f"{key} must hold {len(kinds)} values, got {value!r}")
-    return tuple(_convert(key, item, kind) for item, kind in zip(values, kinds, strict=True))
+        raise ConfigError(f"{key} must be a list, got {_short(value)}")
+    if types[-1] is Ellipsis:
+        types = (types[0],) * len(values)
+    if len(values) != len(types):
+        raise ConfigError(f"{key} must hold {len(types)} values, got {_short(value)}")
+    return tuple(_convert(key, item, hint) for item, hint in zip(values, types, strict=True))
+
+
+def _last_part(path: str) -> str:
+    return os.path.basename(os.path.abspath(path)) if path else ""  # noqa: PTH100, PTH119
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,11 +1,12 @@
-"""What a run tells: a line that moves, a log that stays, curves to look at."""
+"""What a run reports: a progress line, a log file, curves."""
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -16,15 +17,18 @@ from musigma.training.schedule import Clock
 from musigma.types import ConfigError
 
 LOG = "log.jsonl"
+log = logging.getLogger(__name__)
 
 
-class Journal:
-    """Writes ``log.jsonl`` always, TensorBoard events where it is installed, and a progress line.
+class RunLog:
+    """Writes ``log.jsonl``, a progress line, and TensorBoard events where that is installed.
+
+    While it is open, no other run can open the log of the same folder.
 
     Args:
-        folder: Of the run.
-        recipe: Of the run.
-        writes: Whether this process is the one that writes.
+        folder: Folder of the run.
+        recipe: Recipe of the run.
+        writes: Whether this process writes; of several processes only the first does.
     """
 
     def __init__(self, folder: Path, recipe: Recipe, *, writes: bool) -> None:
@@ -41,6 +45,7 @@ class Journal:
         )
         self.task = self.progress.add_task("loading", total=1.0)
         self.board: Any = None
+        self._lock: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
         if self.writes:
@@ -48,6 +53,7 @@ class Journal:
                 self.folder.mkdir(parents=True, exist_ok=True)
             except OSError as error:
                 raise ConfigError(f"cannot make the folder of the run: {error}") from error
+            self._lock = _lock(self.folder / LOG)
             _end_last_line(self.folder / LOG)
             self.board = _tensorboard(self.folder)
             self.progress.start()
@@ -55,13 +61,15 @@ class Journal:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
         self.progress.stop()
         if self.board is not None:
             self.board.close()
+        if self._lock is not None:
+            self._lock.close()
 
     def loading(self, done: int, total: int) -> None:
         """Show how many images are loaded."""
@@ -69,7 +77,7 @@ class Journal:
         self.progress.update(self.task, description=text, completed=done / total)
 
     def log(self, step: int, clock: Clock, **values: float) -> None:
-        """Write numbers of a step and move the progress line."""
+        """Write the numbers of a step and update the progress line."""
         if not values or not self.writes:
             return
         speed = self._patches_per_second(step)
@@ -92,7 +100,7 @@ class Journal:
         self.progress.update(self.task, description="  ".join(parts), completed=done)
 
     def note(self, text: str) -> None:
-        """Write a sentence, in the log and above the progress line."""
+        """Write a sentence to the log and above the progress line."""
         if self.writes:
             self._append({"note": text})
             self.progress.console.print(text, highlight=False, markup=False)
@@ -138,25 +146,54 @@ class Journal:
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """Return the lines of a run's log; one cut off by a crash is left out."""
-    lines: list[dict[str, Any]] = []
-    if not (folder / LOG).is_file():
-        return lines
-    for text in (folder / LOG).read_text().splitlines():
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
-    return lines
+    """Return the lines of a run's log; damaged lines, as a crash leaves them, are left out."""
+    path = folder / LOG
+    texts = path.read_text(errors="replace").splitlines() if path.is_file() else []
+    lines = [_read_line(text) for text in texts]
+    num_damaged = sum(line is None for line in lines)
+    if num_damaged:
+        log.warning("%s: %d damaged lines are left out", path, num_damaged)
+    return [line for line in lines if line is not None]
+
+
+def _read_line(text: str) -> dict[str, Any] | None:
+    try:
+        line = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict):
+        return None
+    if "note" in line:
+        return line
+    is_complete = {"step", "seconds"} <= line.keys()
+    is_numbers = all(type(value) in (int, float) for value in line.values())
+    return line if is_complete and is_numbers else None
 
 
 def _curve(lines: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
-    """Return a number over the steps; where a step was done twice, the later time counts."""
+    """Return a number over the steps; of a step that was done twice the later number counts."""
     return sorted({line["step"]: line[name] for line in lines if name in line}.items())
 
 
+def _lock(path: Path) -> IO[bytes]:
+    """Keep other runs out of a folder until the returned file is closed, or this process ends."""
+    file = path.open("ab")
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise ConfigError(
+            f"another training is running in {path.parent}; wait for it or choose another folder"
+        ) from error
+    except (ImportError, OSError):
+        pass  # Windows and some network file systems have no such locks
+    return file
+
+
 def _end_last_line(path: Path) -> None:
-    """End a line that a crash cut off, so that the next does not go on in it."""
+    """End a line that a crash cut off, so that the next line starts on its own."""
     if path.is_file() and path.read_bytes()[-1:] not in (b"", b"\n"):
         with path.open("a") as file:
             file.write("\n")

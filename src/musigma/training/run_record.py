@@ -1,5 +1,6 @@
-"""The record of a training run: what was trained, on what, how, and how it went."""
+"""The record of a training run: what was trained, on which data, how, and with which result."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,25 +10,27 @@ from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.record import Record
 from musigma.model import load
 from musigma.networks import mean_only, num_params
-from musigma.training.recipe import make_recipe
-from musigma.training.setup import training_data
+from musigma.training.recipe import DRAWN_SHAPES, Recipe
+from musigma.training.setup import load_training_images, training_data
 
 CURVE = 60
 """About how many points of a curve a record keeps."""
 
 
-def record_of(weights: Path, protocol: Protocol, log: Sequence[dict[str, Any]]) -> Record:
+def record_of(
+    recipe: Recipe, weights: Path, protocol: Protocol, log: Sequence[dict[str, Any]]
+) -> Record:
     """Make the record of the run that ended in a weights file.
 
     Args:
+        recipe: The recipe of the run, with the paths of its data.
         weights: The file, which says how it was trained.
-        protocol: By which the run was validated.
-        log: The lines of its journal.
+        protocol: The protocol by which the run was validated.
+        log: The lines of its log.
     """
     model = load(weights)
     training = model.metadata["training"]
-    recipe = make_recipe(training["recipe"])
-    dataset = training_data(recipe)
+    published = recipe.published()
     measured = protocol.as_json()
     if recipe.validation:
         validation = find_dataset(recipe.validation)
@@ -40,15 +43,11 @@ def record_of(weights: Path, protocol: Protocol, log: Sequence[dict[str, Any]]) 
             "scale": model.scale,
             "params": num_params(mean_only(model.network)),
             "digest": model.digest,
-            "start_from": recipe.start_from,
-            "recipe": recipe.as_json(),
+            "start_from": published["start_from"],
+            "recipe": published,
         },
         protocol=measured,
-        data={
-            "name": dataset.name,
-            "num_images": len(dataset.items),
-            "hash": data_hash(dataset),
-        },
+        data=_data(recipe),
         result={
             "seconds": training["seconds"],
             "steps": training["steps"],
@@ -61,8 +60,21 @@ def record_of(weights: Path, protocol: Protocol, log: Sequence[dict[str, Any]]) 
     )
 
 
+def _data(recipe: Recipe) -> dict[str, Any]:
+    if DRAWN_SHAPES in recipe.data:
+        images = load_training_images(recipe)
+        digest = hashlib.sha256(b"".join(image.numpy().tobytes() for image in images))
+        return {"name": DRAWN_SHAPES, "num_images": len(images), "hash": digest.hexdigest()}
+    dataset = training_data(recipe)
+    return {
+        "name": dataset.name,
+        "num_images": len(dataset.items),
+        "hash": data_hash(dataset),
+    }
+
+
 def curve(log: Sequence[dict[str, Any]], name: str) -> list[tuple[int, float, float]]:
-    """Return step, seconds and a number, thinned out.
+    """Return step, seconds and a number for about `CURVE` lines of a log.
 
     Example:
         >>> curve([{"step": 5, "seconds": 0.5, "loss": 0.1}, {"note": "resumed"}], "loss")
@@ -70,4 +82,4 @@ def curve(log: Sequence[dict[str, Any]], name: str) -> list[tuple[int, float, fl
     """
     points = [(line["step"], line["seconds"], line[name]) for line in log if name in line]
     every = max(1, len(points) // CURVE)
-    return points[::-1][::every][::-1]  # the last point is always among them
+    return points[::-1][::every][::-1]  # reversed, so that the last point is always included

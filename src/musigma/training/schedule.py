@@ -1,29 +1,57 @@
 """How much of a run's budget is used, and the learning rate that follows from it."""
 
+import math
 import time
 from dataclasses import dataclass
 
 from musigma.training.recipe import Recipe
 
+LOWEST = 1e-3
+"""The first and the last learning rate, over the highest: no step is without effect."""
+
+
+def learning_rate_at(recipe: Recipe, *, step: int, progress: float) -> float:
+    """Return the learning rate of a recipe's schedule.
+
+    Args:
+        recipe: Has the schedule.
+        step: Updates done so far.
+        progress: Share of the budget that is used.
+
+    Example:
+        >>> from musigma.training.recipe import load_recipe
+        >>> paper = load_recipe("paper")
+        >>> [learning_rate_at(paper, step=step, progress=0.5) for step in (0, 200_000)]
+        [0.0001, 5e-05]
+    """
+    if progress < recipe.warmup:
+        return recipe.learning_rate * max(progress, LOWEST * recipe.warmup) / recipe.warmup
+    if recipe.schedule == "halving":
+        return recipe.learning_rate * 0.5 ** (step // recipe.halve_every)
+    if recipe.schedule == "constant":
+        return recipe.learning_rate
+    after_warmup = (min(progress, 1.0) - recipe.warmup) / (1 - recipe.warmup)
+    return recipe.learning_rate * max(0.5 * (1 + math.cos(math.pi * after_warmup)), LOWEST)
+
 
 @dataclass
 class Clock:
-    """The budget over all the parts of a resumed run.
+    """The budget of a run, over all its parts if it was resumed.
 
     Attributes:
-        recipe: Whose budget.
+        recipe: Has the budget and the schedule.
         spent: Seconds of the parts before this one.
-        slower: Factor on the learning rate: below 1 after a roll-back.
+        rate_factor: Factor on the learning rate; below 1 after a roll-back.
         started: When this part began.
     """
 
     recipe: Recipe
     spent: float = 0.0
-    slower: float = 1.0
+    rate_factor: float = 1.0
     started: float | None = None
 
     def start(self) -> None:
-        """Begin to count: the first step is about to run."""
+        """Start counting, before the first step."""
         self.started = time.monotonic()
 
     @property
@@ -32,12 +60,12 @@ class Clock:
         return self.spent + (0.0 if self.started is None else time.monotonic() - self.started)
 
     def progress(self, step: int) -> float:
-        """Share of the budget that is used up after so many steps."""
+        """Return the share of the budget that is used after so many steps."""
         if self.recipe.steps is not None:
             return step / self.recipe.steps
         assert self.recipe.seconds is not None
         return self.seconds / self.recipe.seconds
 
     def learning_rate(self, step: int, progress: float) -> float:
-        """Learning rate of the next step."""
-        return self.slower * self.recipe.learning_rate_at(step=step, progress=progress)
+        """Return the learning rate of the next step."""
+        return self.rate_factor * learning_rate_at(self.recipe, step=step, progress=progress)

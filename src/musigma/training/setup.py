@@ -1,9 +1,9 @@
-"""What has to stand before the first step: processes, the run to go on with, data, network."""
+"""What is made before the first step: processes, the run to resume, data, network."""
 
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,34 +14,38 @@ from musigma.datasets.catalog import Dataset, Item, find_dataset
 from musigma.datasets.patch_bank import Bank, build_bank, load_images
 from musigma.functional.resize import resize
 from musigma.losses import Objective
-from musigma.model import load
+from musigma.model import Model, load
 from musigma.networks import Network, WithSigma, create, warm_start, with_sigma
 from musigma.training.checkpoint import checkpoints, load_newest
-from musigma.training.recipe import Recipe, default_values
-from musigma.training.run_log import Journal
+from musigma.training.drawn_images import draw_images
+from musigma.training.recipe import DRAWN_SHAPES, Recipe, default_values
+from musigma.training.run_log import RunLog
 from musigma.training.schedule import Clock
 from musigma.training.step import Step
-from musigma.types import ConfigError, DataError
+from musigma.types import ConfigError, DataError, MusigmaError
 
 CHANGEABLE = {"steps", "seconds", "log_every", "validate_every", "save_every", "compile"}
-"""What a resumed run may have different from the run it goes on with."""
+"""The keys of a recipe that may differ when a run is resumed."""
 
-WHAT_A_BANK_DEPENDS_ON = ("data", "shrink", "scale", "patch", "channels", "swap_channels")
-"""Runs that agree in these can share one."""
+BANK_KEYS = ("data", "shrink", "scale", "patch", "channels", "swap_channels", "degrade")
+"""The keys of a recipe that decide its patch bank. Runs that agree in them can share one."""
+
+CHECKPOINT_KEYS = ("step", "spent", "rate_factor", "recipe")
+"""What a checkpoint of a run holds."""
 
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def processes(device: torch.device) -> Iterator[tuple[int, int]]:
-    """Join the other processes that torchrun started, if any; give rank and number."""
+def join_processes(device: torch.device) -> Iterator[tuple[int, int]]:
+    """Join the other processes that torchrun started, if any; yield the rank and their number."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
     if world == 1:
         yield 0, 1
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    # Gloo beside NCCL: whether to go on is agreed upon by the hosts, without a wait for the GPUs.
+    # Gloo beside NCCL: processes decide on the hosts whether to continue, without waiting for GPUs.
     distributed.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
     try:
         yield distributed.get_rank(), world
@@ -50,7 +54,7 @@ def processes(device: torch.device) -> Iterator[tuple[int, int]]:
 
 
 def find_run(recipe: Recipe, folder: Path, *, world: int, resume: bool) -> dict[str, Any] | None:
-    """Return the checkpoint to go on from, or `None` for a new run; refuse what cannot be run."""
+    """Return the checkpoint to continue from, or `None` for a new run; refuse what cannot run."""
     if recipe.batch % world:
         raise ConfigError(f"a batch of {recipe.batch} cannot be shared by {world} processes")
     if recipe.validation:
@@ -58,10 +62,18 @@ def find_run(recipe: Recipe, folder: Path, *, world: int, resume: bool) -> dict[
     if not checkpoints(folder):
         return None
     if not resume:
-        raise ConfigError(f"{folder} holds a run already; go on with --resume or choose another")
+        raise ConfigError(
+            f"{folder} holds a run already; continue it with --resume or choose another folder"
+        )
     content = load_newest(folder)
     if content is None:
-        raise DataError(f"every checkpoint in {folder} is damaged; start anew in another folder")
+        raise DataError(f"every checkpoint in {folder} is damaged; start again in another folder")
+    missing = [key for key in CHECKPOINT_KEYS if key not in content]
+    if missing or not isinstance(content["recipe"], dict):
+        raise DataError(
+            f"the checkpoint in {folder} was not written by this version of musigma; start again "
+            "in another folder"
+        )
     _check_same_run(content["recipe"], recipe.as_json())
     return content
 
@@ -69,40 +81,54 @@ def find_run(recipe: Recipe, folder: Path, *, world: int, resume: bool) -> dict[
 def set_up(
     recipe: Recipe,
     content: dict[str, Any] | None,
-    journal: Journal,
+    run_log: RunLog,
     *,
     device: torch.device,
     rank: int = 0,
     world: int = 1,
     bank: Bank | None = None,
 ) -> tuple[Step, Clock]:
-    """Make a step that is ready, at its beginning or where it was left, loading data if need be."""
-    teacher = load(recipe.teacher).network if recipe.teacher else None
+    """Make a step that is ready to run, at the beginning or where a checkpoint was written.
+
+    Args:
+        recipe: What to train.
+        content: The checkpoint to continue from.
+        run_log: Shows how the data is loaded.
+        device: Where to compute.
+        rank: Number of this process.
+        world: How many processes share a batch.
+        bank: The training data, if it is loaded already.
+    """
+    teacher = load_weights(recipe.teacher, recipe.scale).network if recipe.teacher else None
     step = Step(
         recipe,
         build_network(recipe),
         Objective(recipe.objective, teacher=teacher),
-        bank or load_bank(recipe, device, journal),
+        bank or load_bank(recipe, device, run_log),
         device=device,
         rank=rank,
         world=world,
     )
     clock = Clock(recipe)
     if content is not None:
-        step.load_state(content["step"])
-        clock.spent, clock.slower = content["spent"], content["slower"]
-        journal.note(f"resumed at step {step.steps_done}")
+        _resume(step, clock, content)
+        run_log.note(f"resumed at step {step.steps_done}")
     step.prepare()
     return step, clock
 
 
+def _resume(step: Step, clock: Clock, content: dict[str, Any]) -> None:
+    try:
+        step.load_state(content["step"])
+        clock.spent, clock.rate_factor = float(content["spent"]), float(content["rate_factor"])
+    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"the checkpoint does not fit the recipe: {reason}") from error
+
+
 def build_network(recipe: Recipe) -> Network:
     """Build a recipe's network with its initial weights."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(recipe.seed)
-        network = create(recipe.network, scale=recipe.scale, **recipe.settings)
-        if recipe.sigma:
-            network = with_sigma(network, width=recipe.sigma_width)
+    network = _create(recipe)
     if not any(weight.requires_grad for weight in network.parameters()):
         raise ConfigError(f"{recipe.network} has no weights to train; choose another network")
     channels = network.in_channels - network.takes_noise_level
@@ -111,52 +137,94 @@ def build_network(recipe: Recipe) -> Network:
             f"{recipe.network} takes images of {channels} channels; set channels = {channels}"
         )
     if recipe.start_from:
-        # A name means the shipped weights of the same scale; a file may be of another.
-        scale = None if Path(recipe.start_from).is_file() else recipe.scale
-        left = warm_start(network, load(recipe.start_from, scale=scale).network)
-        log.info("started from %s; new: %s", recipe.start_from, ", ".join(left) or "nothing")
+        source = load_weights(recipe.start_from, recipe.scale, any_scale=True)
+        new = warm_start(network, source.network)
+        log.info("started from %s; new: %s", recipe.start_from, ", ".join(new) or "nothing")
         if recipe.keep_mean:
-            _keep_mean(network, left)
+            _keep_mean(network, new)
     return network.train()
 
 
-def _keep_mean(network: Network, left: list[str]) -> None:
+def load_weights(name: str, scale: int, *, any_scale: bool = False) -> Model:
+    """Load a model for a scale.
+
+    Args:
+        name: A registered name or a weights file. Released files of some networks serve every
+            scale; they are loaded for this one.
+        scale: Zoom factor.
+        any_scale: Whether a file of another scale is loaded as well, as weights to start from.
+    """
+    try:
+        return load(name, scale=scale)
+    except MusigmaError:
+        if not any_scale or not Path(name).is_file():
+            raise
+        with suppress(MusigmaError):
+            return load(name)
+        raise  # the first error: the file is damaged, or serves several scales but not this one
+
+
+def _create(recipe: Recipe) -> Network:
+    """Build the network with random weights that follow from the seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(recipe.seed)
+        try:
+            network = create(recipe.network, scale=recipe.scale, **recipe.settings)
+            return with_sigma(network, width=recipe.sigma_width) if recipe.sigma else network
+        except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+            if isinstance(error, MusigmaError):
+                raise
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"{recipe.network} cannot be built with settings = {recipe.settings}: {reason}"
+            ) from error
+
+
+def _keep_mean(network: Network, new: list[str]) -> None:
     assert isinstance(network, WithSigma)
-    new = [name for name in left if name.startswith("base.")]
-    if new:
+    missing = [name for name in new if name.startswith("base.")]
+    if missing:
         raise ConfigError(
-            f"keep_mean: the weights to start from lack {len(new)} of the network's, such as "
-            f"{new[0]!r}; give the network, scale and settings they were trained with"
+            f"keep_mean: the weights to start from lack {len(missing)} of the network's, such as "
+            f"{missing[0]!r}; give the network, scale and settings they were trained with"
         )
     network.base.requires_grad_(requires_grad=False)
 
 
 def training_data(recipe: Recipe) -> Dataset:
-    """Return the sets of a recipe as one."""
-    sets = [find_dataset(name) for name in recipe.data]
+    """Return the files of all sets of a recipe as one set; images that are drawn have no files."""
+    sets = [find_dataset(name) for name in recipe.data if name != DRAWN_SHAPES]
     items = tuple(
-        Item(f"{one.name}/{item.name}", item.target) for one in sets for item in one.items
+        Item(f"{dataset.name}/{item.name}", item.target)
+        for dataset in sets
+        for item in dataset.items
     )
-    return Dataset("+".join(one.name for one in sets), items)
+    return Dataset("+".join(dataset.name for dataset in sets) or DRAWN_SHAPES, items)
 
 
-def load_bank(recipe: Recipe, device: torch.device, journal: Journal | None = None) -> Bank:
+def load_bank(recipe: Recipe, device: torch.device, run_log: RunLog | None = None) -> Bank:
     """Load a recipe's training images, onto the GPU where they fit into half of its free memory."""
-    progress = journal.loading if journal else None
-    paths = [item.target for item in training_data(recipe).items]
-    images = load_images(paths, num_channels=recipe.channels, progress=progress)
+    images = load_training_images(recipe, run_log)
     images += [shrunk(image, factor, device) for factor in recipe.shrink for image in images]
-    total = sum(image.numel() for image in images)
-    place = device
-    if device.type == "cuda" and total > 0.5 * torch.cuda.mem_get_info(device)[0]:
-        place = torch.device("cpu")
+    num_bytes = sum(image.numel() for image in images)
+    if device.type == "cuda" and num_bytes > 0.5 * torch.cuda.mem_get_info(device)[0]:
+        device = torch.device("cpu")
     return build_bank(
         images,
-        degradation=recipe.degradation(),
+        degradation=recipe.degradation,
         patch=recipe.patch,
-        device=place,
+        device=device,
         swap_channels=recipe.swap_channels,
     )
+
+
+def load_training_images(recipe: Recipe, run_log: RunLog | None = None) -> list[Tensor]:
+    """Read or draw the images of a recipe, uint8 ``(C, H, W)``."""
+    if DRAWN_SHAPES in recipe.data:
+        return draw_images(recipe.channels)
+    paths = [item.target for item in training_data(recipe).items]
+    progress = run_log.loading if run_log else None
+    return list(load_images(paths, num_channels=recipe.channels, progress=progress))
 
 
 def shrunk(image: Tensor, factor: float, device: torch.device) -> Tensor:
@@ -165,11 +233,11 @@ def shrunk(image: Tensor, factor: float, device: torch.device) -> Tensor:
     return resize(image[None].to(device), size=(height, width))[0].cpu()
 
 
-def _check_same_run(theirs: dict[str, Any], ours: dict[str, Any]) -> None:
-    # A run from before a key was there went on as the key does by default.
-    before = default_values() | theirs
+def _check_same_run(saved: dict[str, Any], ours: dict[str, Any]) -> None:
+    # A run that was saved before a key existed has used the default of this key.
+    before = default_values() | saved
     for key, value in ours.items():
-        if key not in CHANGEABLE and before[key] != value:
+        if key not in CHANGEABLE and before.get(key) != value:
             raise ConfigError(
-                f"the run to resume has {key} = {before[key]!r}, the recipe {value!r}"
+                f"the run to resume has {key} = {before.get(key)!r}, the recipe {value!r}"
             )

@@ -19,10 +19,10 @@ from musigma.networks import Network
 from musigma.prediction.device import select_device_and_threads
 from musigma.training.checkpoint import load_newest, save_checkpoint
 from musigma.training.recipe import Recipe
-from musigma.training.run_log import Journal, read_log
+from musigma.training.run_log import RunLog, read_log
 from musigma.training.run_record import record_of
 from musigma.training.schedule import Clock
-from musigma.training.setup import find_run, processes, set_up
+from musigma.training.setup import find_run, join_processes, set_up
 from musigma.training.step import Step
 from musigma.types import MusigmaError
 
@@ -37,70 +37,85 @@ class StoppedError(TrainingError):
     """A run that a signal ended early; its state is saved.
 
     Args:
-        number: Of the signal.
+        number: Number of the signal.
         step: How many steps are done.
     """
 
     def __init__(self, number: int, step: int) -> None:
         name = signal.Signals(number).name
-        super().__init__(f"stopped by {name} at step {step}; --resume goes on from there")
+        super().__init__(f"stopped by {name} at step {step}; continue it with --resume")
         self.exit_code = 128 + number
 
 
 def train(recipe: Recipe, folder: Path, *, resume: bool = False, device: str = "auto") -> Path:
-    """Run a recipe and return the weights file it ends in.
+    """Run a recipe and return the weights file that it writes.
 
     Args:
         recipe: What to train.
         folder: Where checkpoints, the log and the weights go.
-        resume: Whether to go on from the newest checkpoint in the folder, if there is one.
-        device: Where; ``auto`` takes a GPU when there is one.
+        resume: Whether to continue from the newest checkpoint in the folder, if there is one.
+        device: Where to compute; ``auto`` takes a GPU when there is one.
     """
-    where = select_device_and_threads(device)
-    with processes(where) as (rank, world):
+    chosen = select_device_and_threads(device)
+    with global_state_kept(chosen), join_processes(chosen) as (rank, world):
         content = find_run(recipe, folder, world=world, resume=resume)
-        with Journal(folder, recipe, writes=rank == 0) as journal:
-            step, clock = set_up(recipe, content, journal, device=where, rank=rank, world=world)
+        with RunLog(folder, recipe, writes=rank == 0) as run_log:
+            step, clock = set_up(recipe, content, run_log, device=chosen, rank=rank, world=world)
             try:
-                loop(step, clock, journal)
-                return finish(step, clock, journal)
+                loop(step, clock, run_log)
+                return finish(step, clock, run_log)
             except OSError as error:
                 raise TrainingError(
                     f"step {step.steps_done} could not be written: {error}; earlier checkpoints "
-                    "are whole: make room and go on with --resume"
+                    "are complete: make room and continue with --resume"
                 ) from error
 
 
-def loop(step: Step, clock: Clock, journal: Journal) -> None:
-    """Train until the budget is used up; raise `StoppedError` where a signal asks for it."""
+@contextmanager
+def global_state_kept(device: torch.device) -> Iterator[None]:
+    """Give back PyTorch's global generators and cuDNN's settings as they were.
+
+    Every step seeds the global generator, because compiled and captured code draws from it alone.
+    """
+    benchmark = torch.backends.cudnn.benchmark
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark = benchmark
+
+
+def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
+    """Train until the budget is used up; raise `StoppedError` after a signal to stop."""
     recipe, last_log = step.recipe, step.steps_done
     clock.start()
-    with stop_signals() as stop:
-        progress, asked = agree(clock.progress(last_log), stop())
-        while progress < 1 and not asked:
+    with stop_signals() as stop_signal:
+        progress, stop = largest_over_processes(clock.progress(last_log), stop_signal())
+        while progress < 1 and not stop:
             step(clock.learning_rate(step.steps_done, progress))
             done = step.steps_done
-            progress, asked = agree(clock.progress(done), stop())
+            progress, stop = largest_over_processes(clock.progress(done), stop_signal())
             validates = progress < 1 and _is_due(done, recipe.validate_every)
-            if validates or _is_due(done, recipe.log_every) or progress >= 1 or asked:
+            if validates or _is_due(done, recipe.log_every) or progress >= 1 or stop:
                 loss = step.read_loss(done - last_log)
                 if not math.isfinite(loss):
-                    last_log = roll_back(step, clock, journal)
-                    progress, asked = agree(clock.progress(last_log), stop())
+                    last_log = roll_back(step, clock, run_log)
+                    progress, stop = largest_over_processes(clock.progress(last_log), stop_signal())
                     continue
-                journal.log(done, clock, loss=loss)
+                run_log.log(done, clock, loss=loss)
                 last_log = done
             if validates:
-                journal.log(done, clock, **validate(step))
+                run_log.log(done, clock, **validate(step))
             if _is_due(done, recipe.save_every):
-                save_state(step, clock, journal)
-        if asked:
-            save_state(step, clock, journal)
-            raise StoppedError(int(asked), step.steps_done)
+                save_state(step, clock, run_log)
+        if stop:
+            save_state(step, clock, run_log)
+            raise StoppedError(int(stop), step.steps_done)
 
 
-def agree(*values: float) -> list[float]:
-    """Return the largest of each value over all processes, so that they take the same decisions."""
+def largest_over_processes(*values: float) -> list[float]:
+    """Return the largest of each value over all processes, so that all decide alike."""
     if not distributed.is_initialized():
         return list(values)
     shared = torch.tensor(values, dtype=torch.float64)
@@ -108,10 +123,14 @@ def agree(*values: float) -> list[float]:
     return shared.tolist()
 
 
-def roll_back(step: Step, clock: Clock, journal: Journal) -> int:
-    """Return to the last good checkpoint with half the learning rate; give up the second time."""
-    failed, first_time = step.steps_done, clock.slower == 1
-    content = load_newest(journal.folder) if first_time else None
+def roll_back(step: Step, clock: Clock, run_log: RunLog) -> int:
+    """Go back to the last good checkpoint with half the learning rate; fail the second time.
+
+    Returns:
+        The step of the checkpoint.
+    """
+    failed, first_time = step.steps_done, clock.rate_factor == 1
+    content = load_newest(run_log.folder) if first_time else None
     if content is None:
         again = "" if first_time else "again "
         raise TrainingError(
@@ -119,10 +138,11 @@ def roll_back(step: Step, clock: Clock, journal: Journal) -> int:
             f"({step.recipe.learning_rate:g}) or set clip"
         )
     step.load_state(content["step"])
-    clock.slower = 0.5
-    agree(0)  # nobody reads any more when the checkpoint is written anew
-    save_state(step, clock, journal)
-    journal.note(f"loss not finite before step {failed}; back to {step.steps_done}, half the rate")
+    clock.rate_factor = 0.5
+    if distributed.is_initialized():
+        distributed.barrier()  # every process has read the checkpoint before it is written again
+    save_state(step, clock, run_log)
+    run_log.note(f"loss not finite before step {failed}; back to {step.steps_done}, half the rate")
     return step.steps_done
 
 
@@ -134,9 +154,9 @@ def validate(step: Step) -> dict[str, float]:
     dataset = find_dataset(recipe.validation)
     with step.averaged() as network:
         network.eval()
-        found = evaluate(network, dataset, protocol_of(recipe, network))
+        evaluation = evaluate(network, dataset, protocol_of(recipe, network))
         network.train()
-    return found.summary
+    return evaluation.summary
 
 
 def protocol_of(recipe: Recipe, network: Network) -> Protocol:
@@ -144,47 +164,47 @@ def protocol_of(recipe: Recipe, network: Network) -> Protocol:
 
     A denoiser is validated at the noise level it is trained for; at the middle of a range.
     """
-    noise_std = None if recipe.noise_std is None else sum(recipe.noise_std) / 2
-    return protocol_for(network, noise_std=noise_std)
+    if recipe.noise_std is not None:
+        return protocol_for(network, noise_std=sum(recipe.noise_std) / 2)
+    return protocol_for(network, degradation=recipe.degrade or None)
 
 
-def save_state(step: Step, clock: Clock, journal: Journal) -> None:
-    """Write a checkpoint, unless the state is poisoned."""
-    if not journal.writes:
+def save_state(step: Step, clock: Clock, run_log: RunLog) -> None:
+    """Write a checkpoint, unless the state holds values that are not finite."""
+    if not run_log.writes:
         return
     content = {
         "step": step.state(),
         "spent": clock.seconds,
-        "slower": clock.slower,
+        "rate_factor": clock.rate_factor,
         "recipe": step.recipe.as_json(),
     }
-    if save_checkpoint(journal.folder, step.steps_done, content) is None:
-        journal.note(f"step {step.steps_done} holds values that are not finite: no checkpoint")
+    if save_checkpoint(run_log.folder, step.steps_done, content) is None:
+        run_log.note(f"step {step.steps_done} holds values that are not finite: no checkpoint")
 
 
-def finish(step: Step, clock: Clock, journal: Journal) -> Path:
+def finish(step: Step, clock: Clock, run_log: RunLog) -> Path:
     """Validate, write the weights, the record of the run and its curves."""
-    if not journal.writes:
-        return journal.folder / WEIGHTS
+    if not run_log.writes:
+        return run_log.folder / WEIGHTS
     result = validate(step)
-    journal.log(step.steps_done, clock, **result)
-    path = save_weights(step, clock, journal, result)
-    record = record_of(path, protocol_of(step.recipe, step.network), read_log(journal.folder))
-    record.save(journal.folder / "record.json")
-    journal.draw()
+    run_log.log(step.steps_done, clock, **result)
+    path = save_weights(step, clock, run_log, result)
+    protocol = protocol_of(step.recipe, step.network)
+    record = record_of(step.recipe, path, protocol, read_log(run_log.folder))
+    record.save(run_log.folder / "record.json")
+    run_log.draw()
     return path
 
 
 def save_weights(
-    step: Step, clock: Clock, journal: Journal, validation: dict[str, float] | None = None
+    step: Step, clock: Clock, run_log: RunLog, validation: dict[str, float] | None = None
 ) -> Path:
-    """Write the averaged weights, with how they were made, and a last checkpoint."""
-    recipe, path = step.recipe, journal.folder / WEIGHTS
-    save_state(step, clock, journal)
-    # Of files on this machine the name is enough; paths are nobody else's business.
-    names = {key: Path(getattr(recipe, key)).name for key in ("start_from", "teacher")}
+    """Write the averaged weights, with the settings of their training, and a last checkpoint."""
+    recipe, path = step.recipe, run_log.folder / WEIGHTS
+    save_state(step, clock, run_log)
     training = {
-        "recipe": recipe.as_json() | names,
+        "recipe": recipe.published(),
         "seed": recipe.seed,
         "steps": step.steps_done,
         "seconds": round(clock.seconds, 1),
@@ -202,15 +222,15 @@ def _is_due(step: int, every: int) -> bool:
 
 @contextmanager
 def stop_signals() -> Iterator[Callable[[], int]]:
-    """Notice SIGTERM and SIGINT instead of obeying them at once; nought while none has come."""
-    came = [0]
+    """Catch SIGTERM and SIGINT; yield a function that returns the last one, or 0 for none."""
+    caught = [0]
     before = {}
-    # Python lets the main thread alone handle signals; elsewhere there is nothing to notice.
+    # Python handles signals in the main thread only; elsewhere none can be caught.
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
-            before[number] = signal.signal(number, lambda number, _: came.append(number))
+            before[number] = signal.signal(number, lambda number, _: caught.append(number))
     try:
-        yield lambda: came[-1]
+        yield lambda: caught[-1]
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
