@@ -57,6 +57,10 @@ class Degradation(ABC):
         least = max(self.filter_radius, int(self.block > 1))
         return -(-least // whole) * whole
 
+    def noise_level(self, draws: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Return the level of white noise per image in 8-bit levels, where it adds nothing else."""
+        return None
+
     @property
     def is_blur(self) -> bool:
         """Whether it is a convolution with `kernels` and nothing else."""

@@ -273,6 +273,11 @@ class Noise(Stage):
         super().__init__(std=std, gain=gain, grey=grey, grain=grain)
         self.filter_radius = _grain_radius(self.values)
 
+    def noise_level(self, draws: Tensor) -> Tensor | None:
+        """Return the level of each image, where the noise is white."""
+        white = self.values.keys() <= {"std", "grey"} and self.values["grey"].high == 0
+        return self.drawn(draws)["std"] if white else None
+
     def __call__(
         self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
