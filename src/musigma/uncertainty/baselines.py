@@ -14,13 +14,14 @@ evaluation. `musigma.evaluation.baseline_models` makes them from loaded weights.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from musigma.functional.geometry import NUM_DIHEDRAL, dihedral, dihedral_inverse
-from musigma.networks import Network, mean_only
-from musigma.networks.dropout import thinned
+from musigma.networks import BuildSpec, Network, mean_only
+from musigma.networks.dropout import sample_dropout_mask
 from musigma.prediction.self_ensemble import mean_over_views
 from musigma.types import ConfigError, Prediction
 
@@ -36,9 +37,14 @@ class Baseline(Network):
 
     def __init__(self, base: Network) -> None:
         super().__init__()
-        self.take_facts(base)
+        self.info = base.info
         self.has_sigma = True
         self.base = base
+
+    @property
+    def build_spec(self) -> BuildSpec:
+        """How to build the network inside again."""
+        return self.base.build_spec
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the features of the network inside."""
@@ -131,11 +137,14 @@ class Ensemble(Baseline):
                 )
         self.members = nn.ModuleList(members)
         self.num_passes = len(members)
-        self.receptive_radius = _largest(member.receptive_radius for member in members)
-        self.feature_receptive_radius = _largest(
-            member.feature_receptive_radius for member in members
+        self.info = replace(
+            self.info,
+            receptive_radius=_largest(member.receptive_radius for member in members),
+            feature_receptive_radius=_largest(
+                member.feature_receptive_radius for member in members
+            ),
+            size_multiple=math.lcm(*(member.size_multiple for member in members)),
         )
-        self.size_multiple = math.lcm(*(member.size_multiple for member in members))
 
     def forward(self, degraded: Tensor) -> Prediction:
         """Restore a batch of images by every member."""
@@ -153,7 +162,7 @@ def mc_dropout(network: Network, *, num_samples: int, seed: int = 0) -> Ensemble
         seed: Seed of the draws.
     """
     generator = torch.Generator().manual_seed(seed)
-    return Ensemble([thinned(network, generator) for _ in range(num_samples)])
+    return Ensemble([sample_dropout_mask(network, generator) for _ in range(num_samples)])
 
 
 def mixture(predictions: Iterable[Prediction]) -> Prediction:
