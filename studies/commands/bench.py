@@ -38,12 +38,12 @@ def bench_train(
 ) -> None:
     """Time the training step against a plain PyTorch loop and one fed by a DataLoader."""
     from musigma.datasets.patch_bank import build_bank, load_images
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import select_device_and_threads
     from musigma.training.recipe import load_recipe
     from musigma.training.setup import training_data
     from studies.bench.training import bench_training
 
-    chosen, where = load_recipe(recipe), select_device(device)
+    chosen, where = load_recipe(recipe), select_device_and_threads(device)
     dataset = training_data(chosen)
     with progress_bar(quiet=json) as bar:
         task = bar.add_task("loading images", total=len(dataset.items))
@@ -90,10 +90,10 @@ def bench_infer(
     from musigma.evaluation.record import Record, provenance
     from musigma.model import load
     from musigma.networks import num_params
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import select_device_and_threads
     from studies.bench.inference import all_engines, bench_inference
 
-    loaded, where = load(model, scale=scale), select_device(device)
+    loaded, where = load(model, scale=scale), select_device_and_threads(device)
     network = loaded.network.to(where)
     default = (360, 640) if where.type == "cuda" else (180, 320)
     height, width = height or default[0], width or default[1]

@@ -1,6 +1,7 @@
 """What the commands share: where they print, how they fail, how they show progress."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,9 +25,31 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(jsonable(value), indent=2, allow_nan=False) + "\n")
 
 
+OPTIONS = {
+    *("coverage", "device", "engine", "memory", "model", "noise_std", "output", "scale", "sigma"),
+    "tile",
+}
+"""Arguments of Python functions that are options of the commands, too."""
+
+
+def with_option_names(text: str) -> str:
+    """Write arguments as options: errors name an argument of a Python function in backticks.
+
+    Example:
+        >>> with_option_names("set `noise_std`, or leave `other` out")
+        'set --noise-std, or leave `other` out'
+    """
+
+    def option(match: re.Match[str]) -> str:
+        name = match[1]
+        return "--" + name.replace("_", "-") if name in OPTIONS else match[0]
+
+    return re.sub(r"`(\w+)`", option, text)
+
+
 def print_error(text: str) -> None:
     """Print one line of what went wrong."""
-    line = " ".join(text.splitlines())
+    line = " ".join(with_option_names(text).splitlines())
     screen.print(Text.assemble(("error:", "bold red"), f" {line}"))
 
 
@@ -51,8 +74,6 @@ def parse_size(text: str) -> int:
         >>> parse_size("1.5GiB")
         1610612736
     """
-    import re
-
     from musigma.types import ConfigError
 
     units = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}

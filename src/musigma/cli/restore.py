@@ -31,7 +31,7 @@ EngineName = Annotated[
     typer.Option(
         "--engine",
         help="What runs the network: torch (float32), torch-bf16, torch-fp16, torch-tf32, "
-        "torch-compiled, onnx, openvino, or auto for the fastest that is exact enough; "
+        "torch-fp16-compiled, onnx, openvino, or auto for the fastest that is exact enough; "
         "ray for torch on every worker of a cluster, as --ray.",
     ),
 ]
@@ -146,11 +146,11 @@ def _find(
 def _here(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Iterator[Restored | Failed]":
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import select_device_and_threads
     from musigma.restoration.batch import restore_files
     from musigma.restoration.restore_file import engine_for
 
-    model.network.to(select_device(device))
+    model.to(select_device_and_threads(device))
     report = (lambda _: None) if quiet else screen.print
     engine = engine_for(model, options.engine, ensemble=options.ensemble, report=report)
     with progress_bar(quiet=quiet) as bar:

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from musigma.kernels.conv3x3 import refuse_add_and_mask
+
 # The compiler takes what is annotated as a constant and all else as it comes.
 # ruff: noqa: ANN001, ANN202
 
@@ -245,9 +247,10 @@ def convolve(
 ) -> Tensor:
     """Do what `musigma.kernels.conv3x3.convolve` says, on tensors in channels-last order.
 
-    The number of inputs is a multiple of 32, that of outputs of 8; there is one of `add` and `mask`
-    at most. `pixels` and `stages` are those of a `Form`.
+    The number of input channels must be a multiple of 32, that of output channels of 8. `pixels`
+    and `stages` are those of a `TileConfig`.
     """
+    refuse_add_and_mask(add, mask)
     batch, num_in, height, width = image.shape
     num_out, num_pixels = weight.shape[1 if backwards else 0], batch * height * width
     block = min(BLOCK, max(LEAST.value, triton.next_power_of_2(num_out)))

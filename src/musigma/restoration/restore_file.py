@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +13,8 @@ from musigma.functional.noise import estimate_noise_std
 from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
-from musigma.prediction.engines import Engine, make_engine
-from musigma.prediction.predict import DEFAULT_MEMORY, Image, predict_strips
+from musigma.prediction.engines import Engine
+from musigma.prediction.predict import DEFAULT_MEMORY, Image, Strips, predict_strips
 from musigma.prediction.self_ensemble import SelfEnsemble
 from musigma.restoration.output_files import INTERVAL, NPZ, PAGE, PICTURE, SIGMA, Results, beside
 from musigma.types import ConfigError, ImageError, Prediction
@@ -141,7 +141,9 @@ def engine_for(
         ensemble: Whether to average.
         report: Told what ``auto`` measured and which engine it took.
     """
-    engine = make_engine(model.network, name, report=report)
+    if model.onnx is not None and name == "torch":
+        name = "onnx"  # the float32 engine of a model that holds no PyTorch weights
+    engine = model.engine(name, report=report)
     return SelfEnsemble(engine) if ensemble else engine
 
 
@@ -156,7 +158,7 @@ def read(model: Model, source: ImageSource, options: Options) -> Job:
     """Read a picture, or say why it cannot be restored with these options."""
     start = time.perf_counter()
     if (options.sigma or options.npz) and not model.has_sigma:
-        hint = "leave --sigma out or choose another model"
+        hint = "leave `sigma` out or choose another `model`"
         raise ConfigError(f"{model.name} has no sigma branch; {hint}")
     output = options.folder / source.name
     if _real(output) == _real(source.path):
@@ -185,16 +187,12 @@ def strips(
     job: Job, engine: Engine, *, progress: TileProgress | None = None
 ) -> Generator[Prediction, None, None]:
     """Yield the restored picture from top to bottom, some rows at a time."""
-
-    def count(done: int, total: int) -> None:
-        job.num_tiles = total
-        if progress:
-            progress(done, total)
-
     try:
-        yield from restore(
-            job.model, job.picture.colours, job.options, engine=engine, progress=count
+        rows = restore(
+            job.model, job.picture.colours, job.options, engine=engine, progress=progress
         )
+        yield from rows
+        job.num_tiles = rows.num_tiles
     except ImageError as error:
         raise image_error(job.source.path, str(error)) from error
 
@@ -259,10 +257,10 @@ def restore(
     *,
     engine: Engine | None = None,
     progress: TileProgress | None = None,
-) -> Iterator[Prediction]:
-    """Yield a restored image in strips, telling the network the noise level if it takes one."""
+) -> Strips:
+    """Return a restored image in strips, telling the network the noise level if it takes one."""
     if model.takes_noise_level and options.noise_std is None:
-        raise ConfigError(f"{model.name} must be told the noise level; give --noise-std")
+        raise ConfigError(f"{model.name} must be told the noise level; give `noise_std`")
     return predict_strips(
         model.network,
         image,

@@ -9,12 +9,12 @@ those of all equal layers into weight gradients at once.
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-from musigma.kernels.conv3x3 import convolve, pays, serves
+from musigma.kernels.conv3x3 import convolve, is_faster_than_compiled, is_plain_conv3x3
+from musigma.kernels.fused_blocks import block_backward, block_forward, is_fusible
 from musigma.networks.super_resolution.edsr import ResidualBlock
 
 MIN_LAYERS = 4
@@ -59,9 +59,9 @@ class _Convolve(torch.autograd.Function):
         image, weight, *output = ctx.saved_tensors
         if output:
             gradient = torch.where(output[0] > 0, gradient, 0)
-        one, nought = (1, 1), (0, 0)
+        ones, zeros = (1, 1), (0, 0)
         back, *_ = torch.ops.aten.convolution_backward(
-            gradient, image, weight, None, one, one, one, False, nought, 1, (True, False, False)
+            gradient, image, weight, None, ones, ones, ones, False, zeros, 1, (True, False, False)
         )
         return back, None, None, gradient, None
 
@@ -84,8 +84,7 @@ class DeferringBlock(ResidualBlock):
 class _Block(torch.autograd.Function):
     @staticmethod
     def forward(ctx, features, weight, bias, last_weight, last_bias, probe, last_probe):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205, ARG004
-        between = convolve(features, weight, bias, rectify=True)
-        output = convolve(between, last_weight, last_bias, add=features)
+        output, between = block_forward(features, weight, bias, last_weight, last_bias)
         ctx.save_for_backward(between, weight, last_weight)
         ctx.mark_non_differentiable(between)
         return output, between
@@ -94,20 +93,19 @@ class _Block(torch.autograd.Function):
     def backward(ctx, gradient, _):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
         between, weight, last_weight = ctx.saved_tensors
         gradient = _channels_last(gradient)
-        inner = convolve(gradient, last_weight, mask=between, backwards=True)
-        back = convolve(inner, weight, add=gradient, backwards=True)
+        back, inner = block_backward(gradient, between, weight, last_weight)
         return back, None, None, None, None, inner, gradient
 
 
-def _block_pays(block: ResidualBlock) -> bool:
-    """Whether a block of its own kernels is faster than its layers one by one, tried on noise."""
+def _fused_block_is_faster(block: ResidualBlock) -> bool:
+    """Whether a fused block is faster than its layers one by one, timed on noise."""
     layer = block.body[0]
     assert isinstance(layer, DeferringConv)
     weight, bias = layer.weight.detach(), layer.bias
     values = _channels_last(torch.randn_like(layer.probe, memory_format=torch.contiguous_format))
     forwards = {"image": values, "weight": weight, "bias": bias}
     backwards = {"image": values, "weight": weight, "backwards": True}
-    return pays(
+    return is_faster_than_compiled(
         [
             forwards | {"rectify": True},
             forwards | {"add": values},
@@ -122,7 +120,7 @@ def defer(
     example: Tensor,
     *,
     multiple: int = 64,
-    block_pays: Callable[[ResidualBlock], bool] = _block_pays,
+    is_faster: Callable[[ResidualBlock], bool] = _fused_block_is_faster,
 ) -> list[list[DeferringConv]]:
     """Make the equal 3x3 convolutions of a network put their weight gradients off.
 
@@ -130,13 +128,13 @@ def defer(
         worker: The network; its layers are changed in place, its weights and names are not.
         example: An input of the size it will be trained with.
         multiple: Of which the numbers of channels must be multiples.
-        block_pays: Whether a residual block of such layers is better computed as one.
+        is_faster: Whether a residual block of such layers is faster when it is fused.
 
     Returns:
         The layers concerned, equal ones together.
     """
     calls: dict[nn.Module, list[tuple[torch.Size, torch.Size]]] = defaultdict(list)
-    layers = [layer for layer in worker.modules() if _fits(layer, multiple)]
+    layers = [layer for layer in worker.modules() if _can_defer(layer, multiple)]
 
     def note(layer: nn.Module, read: tuple[Tensor, ...], wrote: Tensor) -> None:
         calls[layer].append((read[0].shape, wrote.shape))
@@ -156,7 +154,7 @@ def defer(
         if len(group) >= MIN_LAYERS
     ]
     for block in worker.modules():
-        if _is_whole(block) and block_pays(block):
+        if is_fusible(block, ResidualBlock, _is_deferring) and is_faster(block):
             block.__class__ = DeferringBlock
     _take_in_relus(worker)
     return groups
@@ -210,17 +208,15 @@ def _take_in_relus(worker: nn.Module) -> None:
                     chain[number + 1] = nn.Identity()
 
 
-def _is_whole(block: nn.Module) -> TypeGuard[ResidualBlock]:
-    if type(block) is not ResidualBlock or block.res_scale != 1 or len(block.body) != 3:
-        return False
-    return isinstance(block.body[0], DeferringConv) and isinstance(block.body[2], DeferringConv)
+def _is_deferring(layer: nn.Module) -> bool:
+    return isinstance(layer, DeferringConv)
 
 
 def _channels_last(values: Tensor) -> Tensor:
     return values.contiguous(memory_format=torch.channels_last)
 
 
-def _fits(layer: nn.Module, multiple: int) -> bool:
-    if not serves(layer) or layer.bias is None or not layer.weight.requires_grad:
+def _can_defer(layer: nn.Module, multiple: int) -> bool:
+    if not is_plain_conv3x3(layer) or layer.bias is None or not layer.weight.requires_grad:
         return False
     return layer.in_channels % multiple == 0 and layer.out_channels % multiple == 0
