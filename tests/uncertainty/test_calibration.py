@@ -70,9 +70,9 @@ def factor_on_sigma(calibration):
     return float(calibration.half_width(torch.tensor([0.01], dtype=torch.float64))) / 0.01
 
 
-def assert_on_grid(found, exact):
+def assert_on_grid(factor, exact):
     """A factor is the exact one rounded up to the grid, by one step at most."""
-    assert exact * (1 - 1e-9) <= found <= exact * GRID_STEP * (1 + 1e-9)
+    assert exact * (1 - 1e-9) <= factor <= exact * GRID_STEP * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
