@@ -224,14 +224,14 @@ def test_degradations_are_rows_of_a_table(musigma, weights, photos, tmp_path):
     words = ("evaluate", weights, "--data", photos, "--degrade", "jpeg(30)", "--degrade", "area")
     table = musigma(*words, "--record", tmp_path / "records")
     assert table.code == 0
-    assert "bicubic | jpeg(30)" in table.out
+    assert "jpeg(30)" in table.out
     names = sorted(path.name for path in (tmp_path / "records").iterdir())
-    assert names == ["area.json", "bicubic-jpeg-30.json"]
+    assert names == ["01-jpeg-30.json", "02-area.json"]
     both = json.loads(musigma(*words, "--json").out)["results"]
     assert [row["protocol"]["degradation"] for row in both] == ["bicubic | jpeg(30)", "area"]
     single = json.loads(musigma(*words[:-2], "--json").out)
     assert single["psnr_y"] == both[0]["psnr_y"]
-    record = load_record(tmp_path / "records" / "area.json")
+    record = load_record(tmp_path / "records" / "02-area.json")
     assert (record.protocol["name"], record.result["psnr_y"]) == ("degraded", both[1]["psnr_y"])
 
 

@@ -142,14 +142,14 @@ def test_two_images_of_one_name_are_refused(tmp_path):
 def test_hash_is_the_stated_one_and_ignores_order_and_place(tmp_path):
     (tmp_path / "a.png").write_bytes(b"first")
     (tmp_path / "b.png").write_bytes(b"second")
-    one, two = Item("a", tmp_path / "a.png"), Item("b", tmp_path / "b.png")
+    first, second = Item("a", tmp_path / "a.png"), Item("b", tmp_path / "b.png")
     lines = [
         f"{name}\0target\0{hashlib.sha256(content).hexdigest()}\n"
         for name, content in (("a", b"first"), ("b", b"second"))
     ]
     expected = hashlib.sha256("".join(lines).encode()).hexdigest()
-    assert data_hash(Dataset("x", (one, two))) == expected
-    assert data_hash(Dataset("y", (two, one))) == expected
+    assert data_hash(Dataset("x", (first, second))) == expected
+    assert data_hash(Dataset("y", (second, first))) == expected
 
 
 def test_hash_changes_with_content_and_name(tmp_path):

@@ -28,13 +28,13 @@ def luma(rgb):
     return rgb @ np.array([65.481, 128.553, 24.966]) / 255 + 16
 
 
-def psnr(one, other):
-    return 10 * np.log10(255**2 / np.mean((one - other) ** 2))
+def psnr(image, reference):
+    return 10 * np.log10(255**2 / np.mean((image - reference) ** 2))
 
 
-def ssim(one, other):
+def ssim(image, reference):
     options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
-    _, whole = structural_similarity(one, other, data_range=255, full=True, **options)
+    _, whole = structural_similarity(image, reference, data_range=255, full=True, **options)
     return whole[5:-5, 5:-5].mean()  # the positions where the window lies inside
 
 
@@ -44,27 +44,27 @@ def test_super_resolution_is_measured_on_unrounded_luma_of_the_rounded_result():
     result = result.clip(0, 255)
     shown = np.floor(result + 0.5)
     inside = np.s_[3:-3, 3:-3]
-    found = super_resolution(3).fidelity(to_image(result), to_image(target))
-    assert found.keys() == {"psnr_y", "ssim_y"}
+    scores = super_resolution(3).fidelity(to_image(result), to_image(target))
+    assert scores.keys() == {"psnr_y", "ssim_y"}
     ours, theirs = luma(shown)[inside], luma(target)[inside]
-    assert found["psnr_y"] == pytest.approx(psnr(ours, theirs), abs=1e-4)
-    assert found["ssim_y"] == pytest.approx(ssim(ours, theirs), abs=1e-6)
+    assert scores["psnr_y"] == pytest.approx(psnr(ours, theirs), abs=1e-4)
+    assert scores["ssim_y"] == pytest.approx(ssim(ours, theirs), abs=1e-6)
 
 
 def test_denoising_is_measured_on_every_channel_and_pixel():
     target, noise = levels(31, 37, 3, seed=0), levels(31, 37, 3, seed=1)
     result = 0.8 * target + 0.2 * noise
-    found = denoising(25, channels=3).fidelity(to_image(result), to_image(target))
-    assert found.keys() == {"psnr", "ssim"}
-    assert found["psnr"] == pytest.approx(psnr(np.floor(result + 0.5), target), abs=1e-4)
+    scores = denoising(25, channels=3).fidelity(to_image(result), to_image(target))
+    assert scores.keys() == {"psnr", "ssim"}
+    assert scores["psnr"] == pytest.approx(psnr(np.floor(result + 0.5), target), abs=1e-4)
 
 
 def test_a_result_beyond_white_is_white():
     image = torch.rand(1, 3, 40, 40, generator=torch.Generator().manual_seed(0)).round()
     beyond = torch.where(image == 1, 1.7, -0.4)
-    found = super_resolution(2).fidelity(beyond, image)
-    assert found["psnr_y"] == float("inf")
-    assert found["ssim_y"] == pytest.approx(1)
+    scores = super_resolution(2).fidelity(beyond, image)
+    assert scores["psnr_y"] == float("inf")
+    assert scores["ssim_y"] == pytest.approx(1)
 
 
 def test_pairs_for_super_resolution_are_cropped_colour():
@@ -154,3 +154,14 @@ def test_real_noise_has_the_published_psnr():
         values.append(fidelity.psnr(degraded, target, data_range=1, shave=0).item())
     assert len(values) == 100
     assert np.mean(values) == pytest.approx(35.97, abs=0.01)
+
+
+@pytest.mark.skipif(not os.environ.get("MUSIGMA_DATA"), reason="MUSIGMA_DATA is not set")
+@pytest.mark.parametrize("scale", [2, 3, 4])
+def test_published_inputs_are_those_that_are_made(scale):
+    published = find_dataset("Set5", scale=scale)
+    if published.inputs != "published":
+        pytest.skip("this copy of Set5 has no LR_bicubic folder")
+    protocol = super_resolution(scale)
+    for made, read in zip(find_dataset("Set5").items, published.items, strict=True):
+        assert torch.equal(read_pair(made, protocol).degraded, read_pair(read, protocol).degraded)

@@ -1,4 +1,4 @@
-"""A record holds what is needed to trace a number, and one that does not is refused."""
+"""A record holds what is needed to trace a number; a file that does not is refused."""
 
 import copy
 import json

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -110,10 +111,8 @@ def test_too_little_memory_names_the_least_that_works():
 
 def test_a_network_that_holds_more_gets_smaller_tiles():
     usual, wide = (create("rnan", scale=1, num_groups=3, width=8) for _ in range(2))
-    usual.fixed_activation_floats, wide.activation_floats_per_pixel = (
-        0,
-        4 * bytes_per_pixel(usual) // 4,
-    )
+    usual.info = replace(usual.info, fixed_activation_floats=0)
+    wide.info = replace(wide.info, activation_floats_per_pixel=bytes_per_pixel(usual))
     assert bytes_per_pixel(wide) == 4 * bytes_per_pixel(usual)
     memory = 2**29
     # The border, and cells of two pixels that may begin or end one pixel outside.

@@ -43,9 +43,11 @@ BASELINES = {
 
 def test_a_mixture_by_hand():
     """Means 1 and 3 with stds 2 and 4: mean 2, variance (4 + 16) / 2 + 1 = 11."""
-    found = mixture([Prediction(values(1.0), values(2.0)), Prediction(values(3.0), values(4.0))])
-    assert found.mean.item() == 2
-    assert found.sigma.item() == pytest.approx(11**0.5)
+    prediction = mixture(
+        [Prediction(values(1.0), values(2.0)), Prediction(values(3.0), values(4.0))]
+    )
+    assert prediction.mean.item() == 2
+    assert prediction.sigma.item() == pytest.approx(11**0.5)
 
 
 def test_a_mixture_of_many_is_the_population_variance_of_torch():
@@ -53,15 +55,15 @@ def test_a_mixture_of_many_is_the_population_variance_of_torch():
     # A spread of 1e-4 round 0.5: the difference of two sums of squares would not see it.
     means = 0.5 + 1e-4 * torch.randn(5, 1, 3, 7, 5, generator=generator)
     sigmas = 1e-4 * torch.rand(means.shape, generator=generator)
-    found = mixture(map(Prediction, means, sigmas))
+    prediction = mixture(map(Prediction, means, sigmas))
     expected = means.double().var(0, correction=0) + sigmas.double().square().mean(0)
-    torch.testing.assert_close(found.sigma.double(), expected.sqrt(), rtol=2e-3, atol=0)
-    torch.testing.assert_close(found.mean, means.mean(0))
+    torch.testing.assert_close(prediction.sigma.double(), expected.sqrt(), rtol=2e-3, atol=0)
+    torch.testing.assert_close(prediction.mean, means.mean(0))
 
 
 def test_equal_predictions_have_no_spread():
-    found = mixture([Prediction(values(0.1, 0.7))] * 3)
-    assert torch.equal(found.sigma, values(0.0, 0.0))
+    prediction = mixture([Prediction(values(0.1, 0.7))] * 3)
+    assert torch.equal(prediction.sigma, values(0.0, 0.0))
 
 
 def test_a_constant_keeps_the_mean():
@@ -74,25 +76,28 @@ def test_a_constant_keeps_the_mean():
 
 
 def test_the_mean_over_views_is_the_self_ensemble():
-    network, low = edsr(), picture(13, 11)
-    found, expected = MeanOverViews(network)(low), SelfEnsemble(TorchEngine(network))(low)
-    assert torch.equal(found.mean, expected.mean)
-    assert torch.equal(found.sigma, expected.sigma)
+    network, degraded = edsr(), picture(13, 11)
+    prediction, expected = (
+        MeanOverViews(network)(degraded),
+        SelfEnsemble(TorchEngine(network))(degraded),
+    )
+    assert torch.equal(prediction.mean, expected.mean)
+    assert torch.equal(prediction.sigma, expected.sigma)
     with pytest.raises(ConfigError, match="no sigma to average"):
         MeanOverViews(mean_only(network))
 
 
 def test_the_spread_over_views_is_that_of_eight_results():
     network = edsr()
-    low, base = picture(13, 11), mean_only(network)
+    degraded, base = picture(13, 11), mean_only(network)
     views = []
     for turns in range(4):
         for flipped in (False, True):
-            view = low.rot90(turns, (2, 3))
+            view = degraded.rot90(turns, (2, 3))
             restored = base(view.flip(3) if flipped else view).mean
             views.append((restored.flip(3) if flipped else restored).rot90(-turns, (2, 3)))
     stack = torch.stack(views).double()
-    mean, sigma = SpreadOverViews(network)(low)
+    mean, sigma = SpreadOverViews(network)(degraded)
     torch.testing.assert_close(mean.double(), stack.mean(0), rtol=0, atol=1e-6)
     torch.testing.assert_close(sigma.double(), stack.std(0, correction=0), rtol=1e-3, atol=1e-6)
 

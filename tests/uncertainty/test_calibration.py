@@ -70,9 +70,9 @@ def factor_on_sigma(calibration):
     return float(calibration.half_width(torch.tensor([0.01], dtype=torch.float64))) / 0.01
 
 
-def assert_on_grid(found, exact):
+def assert_on_grid(factor, exact):
     """A factor is the exact one rounded up to the grid, by one step at most."""
-    assert exact * (1 - 1e-9) <= found <= exact * GRID_STEP * (1 + 1e-9)
+    assert exact * (1 - 1e-9) <= factor <= exact * GRID_STEP * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
@@ -311,8 +311,8 @@ def test_a_promise_names_its_numbers_and_its_conditions():
     held_out = held_out_of(*noisy_images(torch.Generator().manual_seed(0), 40))
     expected = fit_conformal_risk_control(held_out, coverage=0.9)
     assert dataclasses.replace(expected, protocol=PROTOCOL, data={"name": "crops"}).promise == (
-        "In expectation, intervals hold at least 0.9 of the values of an image, for images like the "
-        "40 it was fitted on (crops): clean, shrunk by 2 with bicubic (MATLAB) "
+        "In expectation, intervals hold at least 0.9 of the values of an image, for images "
+        "like the 40 it was fitted on (crops): clean, shrunk by 2 with bicubic (MATLAB) "
         "(method conformal-risk-control)"
     )
     assert "without a guarantee" in fit_pooled_quantile(held_out, coverage=0.9).promise

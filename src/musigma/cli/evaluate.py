@@ -1,7 +1,7 @@
 """``musigma evaluate``: measure a model on a data set."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,7 +12,8 @@ from musigma.cli.common import parse_size, print_json, progress_bar, results
 from musigma.uncertainty.methods import DEFAULT_COVERAGE
 
 if TYPE_CHECKING:
-    from musigma.evaluation import Protocol, Record
+    from musigma.datasets.catalog import Dataset
+    from musigma.evaluation import Record
 
 LowOption = Annotated[
     Path | None,
@@ -106,7 +107,6 @@ def evaluate(
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure PSNR and SSIM and, for a model with sigma, how far its error bars can be trusted."""
-    from musigma.datasets.catalog import find_dataset
     from musigma.evaluation import evaluate_model
     from musigma.evaluation.baseline_models import calibrated, make_baseline
     from musigma.evaluation.selection import select_inputs
@@ -121,7 +121,7 @@ def evaluate(
     dataset, protocols = select_inputs(
         model.network, data, low=low, degradations=degrade or (), noise_std=noise_std
     )
-    held_out = find_dataset(calibrate_on, scale=model.scale) if calibrate_on else None
+    held_out = _find_held_out(calibrate_on, model.scale, made=bool(degrade))
     for member in loaded:
         member.to(select_device_and_threads(device))
     with show_progress(quiet=json) as progress:
@@ -142,9 +142,9 @@ def evaluate(
     elif len(records) == 1:
         _show(records[0])
     else:
-        _show_all(records, protocols)
+        _show_all(dict(zip(degrade or (), records, strict=True)))
     if record:  # last: should it fail, the numbers have been shown
-        _save(record, records, protocols)
+        _save(record, records, degrade or [""])
 
 
 def show_progress(*, quiet: bool) -> "AbstractContextManager[Callable[[int, int, str], None]]":
@@ -162,6 +162,13 @@ def show_progress(*, quiet: bool) -> "AbstractContextManager[Callable[[int, int,
     return context()
 
 
+def _find_held_out(name: str | None, scale: int, *, made: bool) -> "Dataset | None":
+    """Find the held-out images; the inputs that they bring are used unless inputs are made."""
+    from musigma.datasets.catalog import find_dataset
+
+    return find_dataset(name, scale=None if made else scale) if name else None
+
+
 def _as_json(model: str, records: "Sequence[Record]") -> dict[str, Any]:
     first = records[0]
     source: dict[str, Any] = {"model": model, "data": first.data["name"]}
@@ -171,13 +178,14 @@ def _as_json(model: str, records: "Sequence[Record]") -> dict[str, Any]:
     return source | (numbers[0] if len(numbers) == 1 else {"results": numbers})
 
 
-def _save(path: Path, records: "Sequence[Record]", protocols: "Sequence[Protocol]") -> None:
+def _save(path: Path, records: "Sequence[Record]", texts: Sequence[str]) -> None:
+    """Write a record to a file, or several into a folder, named by their degradations."""
     if len(records) == 1:
         records[0].save(path)
         return
-    for record, protocol in zip(records, protocols, strict=True):
-        name = re.sub(r"[^\w.]+", "-", protocol.inputs).strip("-")
-        record.save(path / f"{name}.json")
+    for number, (text, record) in enumerate(zip(texts, records, strict=True), start=1):
+        name = re.sub(r"[^\w.]+", "-", text).strip("-")[:80]
+        record.save(path / f"{number:02}-{name}.json")
 
 
 def _title(record: "Record") -> str:
@@ -197,16 +205,17 @@ def _show(record: "Record") -> None:
     results.print(f"protocol: {record.protocol}")
 
 
-def _show_all(records: "Sequence[Record]", protocols: "Sequence[Protocol]") -> None:
+def _show_all(records: "Mapping[str, Record]") -> None:
     """Show the measures that people compare, a row for each way to make the inputs."""
     from rich.table import Table
 
+    first = next(iter(records.values()))
     measures = ("psnr_y", "psnr", "ssim_y", "ssim", "pll", "coverage", "width")
-    shown = [name for name in measures if name in records[0].result]
-    table = Table(title=_title(records[0]))
+    shown = [name for name in measures if name in first.result]
+    table = Table(title=_title(first))
     table.add_column("inputs made by")
     for name in shown:
         table.add_column(name, justify="right")
-    for record, protocol in zip(records, protocols, strict=True):
-        table.add_row(protocol.inputs, *(f"{record.result[name]:.4f}" for name in shown))
+    for text, record in records.items():
+        table.add_row(text, *(f"{record.result[name]:.4f}" for name in shown))
     results.print(table)

@@ -54,7 +54,7 @@ def match_pair(degraded: Tensor, target: Tensor, *, scale: int) -> Pair:
     if tuple(degraded.shape[-2:]) != (height, width):
         raise ImageError(
             f"at scale {scale} the input must have {width}x{height} pixels, got "
-            f"{degraded.shape[-1]}x{degraded.shape[-2]}"
+            f"{degraded.shape[-1]}x{degraded.shape[-2]}; give --degrade to have inputs made"
         )
     return Pair(degraded, target)
 

@@ -27,6 +27,8 @@ def select_inputs(
         degradations: Text forms of ways to make the inputs; each gives a protocol.
         noise_std: Noise level in 8-bit levels, as in `protocol_for`.
     """
+    if len(set(degradations)) < len(degradations):
+        raise ConfigError("the same --degrade was given twice")
     if low is not None and degradations:
         raise ConfigError("inputs are either read (--low) or made (--degrade); give one of the two")
     if degradations:

@@ -16,7 +16,7 @@ from musigma.degradations import Degradation, Noise
 from musigma.degradations import parse as parse_degradation
 from musigma.losses import parse as parse_loss
 from musigma.networks import create, entry
-from musigma.types import ConfigError, nearest
+from musigma.types import ConfigError, MusigmaError, nearest
 
 DRAWN_SHAPES = "drawn-shapes"
 """A training set that needs no files: images of striped discs, drawn by the program."""
@@ -158,8 +158,16 @@ class Recipe:
             )
 
     def _takes_noise_level(self) -> bool:
-        with torch.device("meta"):  # builds the network without its weights
-            network = create(self.network, scale=self.scale, **self.settings)
+        try:
+            with torch.device("meta"):  # builds the network without its weights
+                network = create(self.network, scale=self.scale, **self.settings)
+        except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+            if isinstance(error, MusigmaError):
+                raise
+            reason = " ".join(str(error).split())[:200]
+            raise ConfigError(
+                f"{self.network} cannot be built with settings = {self.settings}: {reason}"
+            ) from error
         return network.takes_noise_level
 
     def _check_noise_std(self, low: float, high: float) -> None:

@@ -168,16 +168,8 @@ def _create(recipe: Recipe) -> Network:
     """Build the network with random weights that follow from the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(recipe.seed)
-        try:
-            network = create(recipe.network, scale=recipe.scale, **recipe.settings)
-            return with_sigma(network, width=recipe.sigma_width) if recipe.sigma else network
-        except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-            if isinstance(error, MusigmaError):
-                raise
-            reason = " ".join(str(error).split())[:200]
-            raise ConfigError(
-                f"{recipe.network} cannot be built with settings = {recipe.settings}: {reason}"
-            ) from error
+        network = create(recipe.network, scale=recipe.scale, **recipe.settings)
+        return with_sigma(network, width=recipe.sigma_width) if recipe.sigma else network
 
 
 def _keep_mean(network: Network, new: list[str]) -> None:
