@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from musigma.functional.resize import bicubic_up, resize
-from musigma.networks.bicubic_layer import enlarge, enlarge_8_bit, radius_of
+from musigma.networks.bicubic_layer import enlarge, enlarge_8_bit, radius_before_enlarging
 
 SIZES = [(37, 31), (5, 3), (2, 9), (1, 1)]
 
@@ -48,6 +48,6 @@ def test_half_precision_is_widened_inside():
 def test_radius_counts_input_pixels():
     # Worked by hand for x2: output pixel 1 of an input pixel sees `reach` = 3 pixels to the right,
     # up to the enlarged pixel 4, which lies in the first half of input pixel 2 and so sees 3.
-    assert radius_of(3, 2) == 3
+    assert radius_before_enlarging(3, 2) == 3
     # One more, and it lies in the second half, which sees 4.
-    assert radius_of(4, 2) == 4
+    assert radius_before_enlarging(4, 2) == 4

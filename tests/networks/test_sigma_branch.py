@@ -1,5 +1,7 @@
 """The branch beside the network: the mean does not know of it, and it learns by itself."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -77,10 +79,12 @@ def test_sigma_keeps_float32_under_autocast():
         assert network(torch.rand(1, 3, 8, 8)).sigma.dtype == torch.float32
 
 
-def test_facts_of_the_base_are_kept():
+def test_info_of_the_base_is_kept():
     network = network_of(3)
-    for fact in ("scale", "in_channels", "out_channels", "feature_scale", "identity"):
-        assert getattr(network, fact) == getattr(network.base, fact)
+    assert replace(network.info, receptive_radius=0) == replace(
+        network.base.info, receptive_radius=0
+    )
+    assert network.build_spec == network.base.build_spec
 
 
 def test_one_branch_is_enough():

@@ -4,6 +4,7 @@ import torch
 from musigma.model import load_file
 from musigma.networks import BuildSpec, card, create
 from musigma.networks.denoising.ircnn import recognise
+from musigma.networks.weights_file import weights_of
 from musigma.prediction.predict import with_noise_map
 from musigma.types import WeightsError
 
@@ -20,7 +21,7 @@ def test_parameters_by_hand(name, channels):
 
 def test_official_names():
     # KAIR, models/network_dncnn.py.
-    state = create("ircnn", scale=1).state_dict()
+    state = weights_of(create("ircnn", scale=1))
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 14
     assert shapes["model.0.weight"] == (64, 1, 3, 3)
@@ -37,7 +38,7 @@ def test_dilations():
 @pytest.mark.parametrize("name", ["ircnn", "ircnn-colour"])
 def test_foreign_file(name, tmp_path):
     ours = create(name, scale=1, width=8).eval()
-    torch.save({"state_dict": ours.state_dict()}, tmp_path / "a.pth")
+    torch.save({"state_dict": weights_of(ours)}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
     assert model.network.build_spec == BuildSpec(name, 1, {"width": 8})
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
@@ -48,14 +49,14 @@ def test_foreign_file(name, tmp_path):
 @pytest.mark.parametrize("other", ["dncnn", "dncnn-colour", "ffdnet", "drunet-small"])
 def test_leaves_other_denoisers_alone(other):
     with torch.device("meta"):
-        assert recognise(create(other, scale=1).state_dict()) is None
+        assert recognise(weights_of(create(other, scale=1))) is None
 
 
 def bank_file(path, channels, num_members=25):
     """A file of the form of KAIR's: a state dict for each of 25 levels, under "0" to "24"."""
     name = "ircnn" if channels == 1 else "ircnn-colour"
     members = [create(name, scale=1, width=8).eval() for _ in range(num_members)]
-    torch.save({str(n): member.state_dict() for n, member in enumerate(members)}, path)
+    torch.save({str(n): weights_of(member) for n, member in enumerate(members)}, path)
     return members
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from musigma.networks import create, num_params
-from musigma.networks.denoising.rpcnn import haar_basis, moved
+from musigma.networks.denoising.rpcnn import haar_basis, shifted
 from musigma.prediction.predict import predict
 
 
@@ -49,12 +49,12 @@ def test_basis_is_the_haar_transform_level_by_level():
 
 def test_every_place_meets_all_of_its_window():
     place = torch.arange(9)
-    met = torch.stack([moved(place, step, 5)[0] for step in range(-2, 3)])
-    assert all(moved(place, step, 5)[1].all() for step in range(-2, 3))
+    met = torch.stack([shifted(place, step, 5)[0] for step in range(-2, 3)])
+    assert all(shifted(place, step, 5)[1].all() for step in range(-2, 3))
     for number, places in enumerate(met.T.tolist()):
         first = min(max(number - 2, 0), 4)
         assert sorted(places) == list(range(first, first + 5))
-    target, exists = moved(torch.arange(2), 2, 5)
+    target, exists = shifted(torch.arange(2), 2, 5)
     assert exists.tolist() == [False, False]
     assert target.tolist() == [0, 1]
 

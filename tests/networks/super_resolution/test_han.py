@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from helpers.networks import recognised_names, released
 from musigma.model import load_file
-from musigma.networks import create, entries, num_params
+from musigma.networks import create, num_params
 from musigma.networks.super_resolution.han import ChannelSpatialAttention, LayerAttention, recognise
+from musigma.networks.weights_file import weights_of
 
 SMALL = {"num_groups": 2, "num_blocks": 3, "width": 16, "reduction": 4, "value_range": 255.0}
 
@@ -19,7 +21,7 @@ def test_parameters_are_the_printed_ones(scale, params_m):
 def test_names_are_the_official_ones():
     # wwlCape/HAN, src/model/han.py; csa.conv.weight is (1, 1, 3, 3, 3) there.
     with torch.device("meta"):
-        state = create("han", scale=4).state_dict()
+        state = weights_of(create("han", scale=4))
     for key, shape in {
         "head.0.weight": (64, 3, 3, 3),
         "body.0.body.0.body.0.weight": (64, 64, 3, 3),
@@ -74,7 +76,7 @@ def test_layers_are_stacked_from_the_last_to_the_first():
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_released_files_load(tmp_path, scale):
     network = create("han", scale=scale, **SMALL).eval()
-    state = {"sub_mean.weight": torch.eye(3).view(3, 3, 1, 1), **network.state_dict()}
+    state = released(network)
     state["csa.conv.weight"] = state["csa.conv.weight"].view(1, 1, 3, 3, 3)
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "han.pt")
     model = load_file(tmp_path / "han.pt")
@@ -84,7 +86,7 @@ def test_released_files_load(tmp_path, scale):
 
 
 def test_recognised_by_one_family():
-    state = create("han", scale=3, **SMALL).state_dict()
+    state = weights_of(create("han", scale=3, **SMALL))
     assert recognise(state) == ("han", 3, SMALL)
-    found = [each.name for each in entries() if each.recognise and each.recognise(state)]
-    assert found == ["han"]
+    names = recognised_names(state)
+    assert names == ["han"]

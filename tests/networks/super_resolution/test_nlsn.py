@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from helpers.networks import recognised_names, released
 from musigma.model import load_file
-from musigma.networks import create, entries, num_params
+from musigma.networks import create, num_params
 from musigma.networks.super_resolution.nlsn import attend_in_buckets, recognise
+from musigma.networks.weights_file import weights_of
 
 SMALL = {"num_blocks": 9, "width": 16}
 
@@ -20,7 +22,7 @@ def test_names_are_the_official_ones():
     # HarukiYqM/Non-Local-Sparse-Attention, model/nlsn.py and model/attention.py: an attention
     # first and after every eighth of 32 blocks, then a convolution.
     with torch.device("meta"):
-        state = create("nlsn", scale=4).state_dict()
+        state = weights_of(create("nlsn", scale=4))
     for key, shape in {
         "head.0.weight": (256, 3, 3, 3),
         "body.0.conv_match.0.weight": (64, 256, 3, 3),
@@ -93,7 +95,7 @@ def test_results_repeat_and_leave_the_global_generator_alone():
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_released_files_load(tmp_path, scale):
     network = create("nlsn", scale=scale, **SMALL).eval()
-    state = {"sub_mean.weight": torch.eye(3).view(3, 3, 1, 1), **network.state_dict()}
+    state = released(network)
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "nlsn.pt")
     model = load_file(tmp_path / "nlsn.pt")
     low = torch.rand(1, 3, 5, 7)
@@ -102,7 +104,7 @@ def test_released_files_load(tmp_path, scale):
 
 
 def test_recognised_by_one_family():
-    state = create("nlsn", scale=3, **SMALL).state_dict()
+    state = weights_of(create("nlsn", scale=3, **SMALL))
     assert recognise(state) == ("nlsn", 3, SMALL)
-    found = [each.name for each in entries() if each.recognise and each.recognise(state)]
-    assert found == ["nlsn"]
+    names = recognised_names(state)
+    assert names == ["nlsn"]

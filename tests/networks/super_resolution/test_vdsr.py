@@ -1,11 +1,13 @@
 import pytest
 import torch
 
+from helpers.networks import released
 from musigma.functional.color import rgb_to_ycbcr
 from musigma.functional.resize import bicubic_up
 from musigma.model import load_file
 from musigma.networks import card, create
 from musigma.networks.super_resolution.vdsr import recognise
+from musigma.networks.weights_file import weights_of
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
@@ -24,9 +26,7 @@ def test_luma_form_has_no_biases():
 
 def test_names_of_the_rgb_form():
     # EDSR-PyTorch, src/model/vdsr.py: a Sequential of blocks that begin with a convolution.
-    shapes = {
-        key: tuple(value.shape) for key, value in create("vdsr", scale=2).state_dict().items()
-    }
+    shapes = {key: tuple(value.shape) for key, value in weights_of(create("vdsr", scale=2)).items()}
     assert len(shapes) == 40
     assert shapes["body.0.0.weight"] == (64, 3, 3, 3)
     assert shapes["body.18.0.bias"] == (64,)
@@ -35,7 +35,7 @@ def test_names_of_the_rgb_form():
 
 def test_names_of_the_luma_form():
     # The keys of twtygqyy/pytorch-vdsr.
-    state = create("vdsr-y", scale=2).state_dict()
+    state = weights_of(create("vdsr-y", scale=2))
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 20
     assert shapes["input.weight"] == (64, 1, 3, 3)
@@ -45,17 +45,14 @@ def test_names_of_the_luma_form():
 
 def test_foreign_file_of_the_rgb_form(tmp_path):
     # EDSR-PyTorch keeps the mean shift as layers, leaves biases out and works in 0..255.
-    ours = create("vdsr", scale=3, num_layers=4, width=8, bias=False, value_range=255.0).eval()
-    shift = {"sub_mean.weight": torch.zeros(3, 3, 1, 1), "add_mean.bias": torch.zeros(3)}
-    torch.save(
-        {f"module.{k}": v for k, v in {**ours.state_dict(), **shift}.items()}, tmp_path / "a"
-    )
+    ours = create("vdsr", scale=3, width=8, bias=False, value_range=255.0).eval()
+    torch.save({f"module.{k}": v for k, v in released(ours).items()}, tmp_path / "a")
     check_same(ours, load_file(tmp_path / "a", scale=3), "vdsr")
 
 
 def test_foreign_file_of_the_luma_form(tmp_path):
     ours = create("vdsr-y", scale=4, num_layers=4, width=8).eval()
-    torch.save({"state_dict": ours.state_dict()}, tmp_path / "a")
+    torch.save({"state_dict": weights_of(ours)}, tmp_path / "a")
     check_same(ours, load_file(tmp_path / "a", scale=4), "vdsr-y")
 
 
@@ -68,7 +65,7 @@ def check_same(network, model, name):
 
 @pytest.mark.parametrize("other", ["edsr-baseline", "srresnet", "imdn", "srcnn"])
 def test_leaves_other_networks_alone(other):
-    assert recognise(create(other, scale=2).state_dict()) is None
+    assert recognise(weights_of(create(other, scale=2))) is None
 
 
 def test_value_range_does_not_change_the_mean_of_scaled_weights():
@@ -76,7 +73,7 @@ def test_value_range_does_not_change_the_mean_of_scaled_weights():
     small = create("vdsr", scale=2, num_layers=3, width=8)
     large = create("vdsr", scale=2, num_layers=3, width=8, value_range=255.0)
     # Layers without curvature but ReLU scale with their input once the biases do.
-    state = {k: v * (255 if k.endswith("bias") else 1) for k, v in small.state_dict().items()}
+    state = {k: v * (255 if k.endswith("bias") else 1) for k, v in weights_of(small).items()}
     large.load_state_dict(state)
     torch.testing.assert_close(small(low).mean, large(low).mean)
 

@@ -5,7 +5,7 @@ from scipy import ndimage
 from skimage.restoration import denoise_tv_chambolle
 
 from musigma.functional.noise import add_noise, image_generator
-from musigma.networks.denoising.wnnm_algorithm import shrink_singular_values, wnnm
+from musigma.networks.denoising.wnnm import shrink_singular_values, wnnm
 from musigma.types import ImageError
 
 
