@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 import torch
 
+from helpers.networks import build
 from musigma.functional.objectives import sigma_l1
 from musigma.losses import Objective
 from musigma.networks import card, create, mean_only, num_params, with_sigma
 from musigma.networks.sigma_branch import INITIAL_SIGMA
+from musigma.prediction.engines.onnx_file import export_onnx
 from musigma.types import ConfigError
 
 
@@ -81,9 +83,8 @@ def test_sigma_keeps_float32_under_autocast():
 
 def test_info_of_the_base_is_kept():
     network = network_of(3)
-    assert replace(network.info, receptive_radius=0) == replace(
-        network.base.info, receptive_radius=0
-    )
+    base = network.base
+    assert network.info == replace(base.info, receptive_radius=network.receptive_radius)
     assert network.build_spec == network.base.build_spec
 
 
@@ -92,3 +93,29 @@ def test_one_branch_is_enough():
     with pytest.raises(ConfigError, match=r"has a sigma branch already; mean_only\(network\)"):
         with_sigma(network)
     assert mean_only(mean_only(network)) is network.base
+
+
+def double_types(path):
+    """Return the names of all values and tensors of type DOUBLE in an ONNX file."""
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.shape_inference.infer_shapes(onnx.load(path)).graph
+    double = onnx.TensorProto.DOUBLE
+    values = [*graph.value_info, *graph.input, *graph.output]
+    names = [value.name for value in values if value.type.tensor_type.elem_type == double]
+    names += [tensor.name for tensor in graph.initializer if tensor.data_type == double]
+    casts = [node for node in graph.node if node.op_type == "Cast"]
+    return names + [node.name for node in casts if node.attribute[0].i == double]
+
+
+@pytest.mark.parametrize(("name", "scale"), [("edsr-baseline", 2), ("drunet-small", 1)])
+def test_exported_graphs_hold_no_double(tmp_path, name, scale):
+    network = build(name, scale, sigma=True)
+    export_onnx(network, tmp_path / "n.onnx", metadata={})
+    assert double_types(tmp_path / "n.onnx") == []
+
+
+def test_sigma_needs_float64_on_the_cpu_alone(monkeypatch):
+    branch = network_of().branch.eval()
+    monkeypatch.setattr(torch.Tensor, "double", lambda _: pytest.fail("float64 was used"))
+    features = torch.zeros(1, branch.body[0].in_channels, 4, 4)
+    assert branch.to("meta")(features.to("meta")).dtype == torch.float32

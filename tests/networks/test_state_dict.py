@@ -22,8 +22,8 @@ from musigma.types import WeightsError
 def damaged(state):
     """Yield the state with a tensor missing, of another rank, empty, or of another size."""
     keys = list(state)
-    # The first and the last are those that recognisers look at; between, every seventh is enough.
-    for key in {*keys[:6], *keys[-6:], *keys[::7]}:
+    # Recognisers look at the first and the last keys most.
+    for key in dict.fromkeys([*keys[:5], *keys[-5:], *keys[::11]]):
         rest = {name: value for name, value in state.items() if name != key}
         yield rest
         for tensor in (torch.zeros(()), torch.zeros(0), torch.zeros(0, 3, 3, 3), torch.zeros(5, 7)):
@@ -37,7 +37,7 @@ def test_a_damaged_state_dict_gives_a_weights_error_or_nothing(name, scale, tmp_
     network = build(name, scale)
     for number, state in enumerate(damaged(weights_of(network))):
         recognised_names(state)
-        if number % 5 == 0:
+        if number % 17 == 0:
             torch.save(state, tmp_path / "w.pth")
             with pytest.raises(WeightsError):
                 load_file(tmp_path / "w.pth", scale=scale)
