@@ -1,4 +1,4 @@
-"""Checks that every registered network must pass; `tests/networks/test_all_networks.py` runs them."""
+"""Checks that every registered network must pass; `test_all_networks.py` runs them."""
 
 import io
 import itertools
