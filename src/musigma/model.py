@@ -114,7 +114,7 @@ class Model:
             >>> load("bicubic", scale=2).to("cpu").device
             device(type='cpu')
         """
-        target = select_device(device)
+        target = select_device("cpu" if self.onnx is not None and device == "auto" else device)
         if self.onnx is None:
             self.network.to(target)
         elif target.type != "cpu":

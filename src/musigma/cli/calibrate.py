@@ -42,11 +42,11 @@ def calibrate(
     from musigma.datasets.catalog import data_hash, find_dataset
     from musigma.evaluation.calibrate import calibrate as fit
     from musigma.model import load, save
-    from musigma.prediction.device import select_device_and_threads
+    from musigma.prediction.device import limit_threads
 
     loaded = load(model, scale=scale)
     protocol, dataset = protocol_for(loaded, noise_std), find_dataset(data)
-    loaded.to(select_device_and_threads(device))
+    limit_threads(loaded.to(device).device)
     with progress_bar(quiet=json) as bar:
         task = bar.add_task(dataset.name, total=len(dataset.items))
         found = fit(

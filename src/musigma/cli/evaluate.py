@@ -59,7 +59,7 @@ def evaluate(
     from musigma.evaluation import evaluate_model
     from musigma.evaluation.baseline_models import calibrated, make_baseline
     from musigma.model import load
-    from musigma.prediction.device import select_device_and_threads
+    from musigma.prediction.device import limit_threads
     from musigma.types import ConfigError
 
     loaded = [load(model, scale=scale) for model in models]
@@ -69,7 +69,7 @@ def evaluate(
     protocol, dataset = protocol_for(measured, noise_std), find_dataset(data)
     held_out = find_dataset(calibrate_on) if calibrate_on else None
     for one in loaded:
-        one.to(select_device_and_threads(device))
+        limit_threads(one.to(device).device)
     with progress_bar(quiet=json) as bar:
         task = bar.add_task(dataset.name)
         options: dict[str, Any] = {

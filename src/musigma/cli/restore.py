@@ -146,11 +146,11 @@ def _find(
 def _here(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Iterator[Restored | Failed]":
-    from musigma.prediction.device import select_device_and_threads
+    from musigma.prediction.device import limit_threads
     from musigma.restoration.batch import restore_files
     from musigma.restoration.restore_file import engine_for
 
-    model.to(select_device_and_threads(device))
+    limit_threads(model.to(device).device)
     report = (lambda _: None) if quiet else screen.print
     engine = engine_for(model, options.engine, ensemble=options.ensemble, report=report)
     with progress_bar(quiet=quiet) as bar:

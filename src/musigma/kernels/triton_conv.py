@@ -96,7 +96,7 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
         # A product with ones: a sum would make the other products wait.
         sums = tl.dot(turned, ones, sums)
 
-    # Parts are stored separately and added in a fixed order later, so that results are reproducible.
+    # Parts are stored separately and added in a fixed order later: results are reproducible.
     slot = part * num_layers + layer
     weight_at = (
         weights + ((slot * num_out + to_channel + channel[:, None]) * 9 + tap_row * 3) * num_in

@@ -7,7 +7,7 @@ from typing import Any
 
 from musigma.images.listing import ImageSource
 from musigma.model import Model
-from musigma.prediction.device import select_device_and_threads
+from musigma.prediction.device import limit_threads
 from musigma.prediction.engines import Engine
 from musigma.restoration.batch import Failed
 from musigma.restoration.restore_file import Options, Restored, engine_for, restore_file
@@ -33,7 +33,7 @@ def restore_on_ray(
         model: What restores the files, in host memory.
         sources: The files; none may be the result of another (`find_clashes`).
         options: How.
-        device: Where each worker computes, as for `select_device_and_threads`.
+        device: Where each worker computes, as for `Model.to`.
     """
     ray = _import_ray()
     if ray.is_initialized():
@@ -95,7 +95,7 @@ def _restore(
 def _prepared(shared: Any, engine: str, ensemble: bool, device: str) -> tuple[Model, Engine]:
     """Fetch the model and make its engine, once in the life of a worker."""
     model: Model = _import_ray().get(shared)
-    model.to(select_device_and_threads(device))
+    limit_threads(model.to(device).device)
     return model, engine_for(model, engine, ensemble=ensemble)
 
 
