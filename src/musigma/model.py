@@ -78,7 +78,7 @@ class Model:
 
     def __repr__(self) -> str:
         calibration = self.calibration
-        calibrated = f"{calibration.coverage:g} ({calibration.kind})" if calibration else None
+        calibrated = f"{calibration.coverage:g} ({calibration.method})" if calibration else None
         return (
             f"Model({self.name!r}, scale={self.scale}, has_sigma={self.has_sigma}, "
             f"calibrated_for={calibrated}, device={str(self.device)!r})"

@@ -129,14 +129,16 @@ def bench_infer(
         _show_engines(result)
 
 
+NOISE_STD = 25.0
+"""Noise level, in 8-bit levels, at which denoisers are measured."""
+
+
 def _add_psnr(
     model: "Model", engines: "dict[str, Engine]", data: str, timings: dict[str, dict[str, float]]
 ) -> dict[str, Any]:
     """Measure the mean of every engine, where the data is there; describe the data."""
     from musigma.datasets.catalog import data_hash, find_dataset
-    from musigma.evaluation import super_resolution
-    from musigma.images.image_io import read_image
-    from musigma.prediction.predict import predict
+    from musigma.evaluation import evaluate, protocol_for
     from musigma.types import DataError
 
     try:
@@ -144,15 +146,12 @@ def _add_psnr(
     except DataError as error:
         screen.print(f"no PSNR: {error}")
         return {"name": "waves made by code", "hash": "generated"}
-    protocol = super_resolution(model.scale, luma_only=model.network.luma_only)
-    pairs = [protocol.pair(read_image(item.target)[0], item.name) for item in dataset.items]
+    protocol = protocol_for(model.network, noise_std=None if model.scale > 1 else NOISE_STD)
+    key = "psnr_y" if model.scale > 1 else "psnr"
     for label, engine in engines.items():
-        values = [
-            protocol.fidelity(predict(model.network, low, engine=engine).mean, target)["psnr_y"]
-            for low, target in pairs
-        ]
-        timings[label]["psnr_y"] = round(sum(values) / len(values), 4)
-    return {"name": dataset.name, "num_images": len(pairs), "hash": data_hash(dataset)}
+        summary = evaluate(model.network, dataset, protocol, engine=engine).summary
+        timings[label][key] = round(summary[key], 4)
+    return {"name": dataset.name, "num_images": len(dataset.items), "hash": data_hash(dataset)}
 
 
 def _versions(*packages: str) -> dict[str, str]:
@@ -175,6 +174,7 @@ def _show_engines(result: dict[str, Any]) -> None:
         "times_faster": ".2f",
         "rms_difference": ".1e",
         "psnr_y": ".3f",
+        "psnr": ".3f",
     }
     table.add_column("engine")
     for heading in columns:

@@ -10,7 +10,8 @@ from musigma.images.image_io import write_image
 from musigma.images.listing import ImageSource
 from musigma.model import Model
 from musigma.prediction.engines import TorchEngine
-from musigma.restoration.restore_file import Options, restore_file
+from musigma.restoration.options import Options
+from musigma.restoration.restore_file import restore_file
 
 
 class SmallMemory(TorchEngine):
