@@ -22,7 +22,7 @@ from musigma.datasets.patch_bank import Bank
 from musigma.evaluation.evaluate import evaluate_model
 from musigma.losses import Objective
 from musigma.model import load, save
-from musigma.prediction.device import select_device
+from musigma.prediction.device import select_device_and_threads
 from musigma.training.recipe import Recipe, load_recipe
 from musigma.training.run_log import Journal, read_log
 from musigma.training.run_record import record_of
@@ -166,7 +166,7 @@ def run_jobs(
         num_workers: Processes that measure.
         report: Told of every result.
     """
-    where = select_device(device)
+    where = select_device_and_threads(device)
     banks: dict[tuple[Any, ...], Bank] = {}
     waiting: list[tuple[Job, Future[str]]] = []
     failed: list[str] = []
@@ -276,12 +276,12 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     trained = load(run / WEIGHTS)
     weights.parent.mkdir(parents=True, exist_ok=True)
     save(weights, trained.network, half=True, training=trained.metadata["training"])
-    record = record_of(run / WEIGHTS, protocol_of(job.recipe), read_log(run))
+    record = record_of(run / WEIGHTS, protocol_of(job.recipe, trained.network), read_log(run))
     model = load(weights)
-    model.network.to(select_device(device))
+    model.network.to(select_device_and_threads(device))
     parts = []
     for name in filter(None, (job.recipe.validation, *job.sets)):
-        found = evaluate_model(model, find_dataset(name), protocol_of(job.recipe))
+        found = evaluate_model(model, find_dataset(name), protocol_of(job.recipe, model.network))
         ending = f"x{model.scale}" if model.scale > 1 else f"{found.protocol['noise_std']:g}"
         found.save(folder / "evaluation" / f"{job.name}-{found.data['name']}-{ending}.json")
         if name == job.recipe.validation:

@@ -97,9 +97,9 @@ def _entries(book: Book) -> Iterator[Entry]:
     for one in (*book.measurements, *book.baselines):
         model = book.records[one.source].model
         # Older records do not say how they were calibrated, and could be compared with any.
-        if "pll_calibrated" in one.result and "calibration_data" in model:
-            fit, data = model["calibration"], model["calibration_data"]
-            calibration = f"{fit['kind']} {fit['coverage']} {data['hash']}"
+        fit = model.get("calibration") or {}
+        if "pll_calibrated" in one.result and fit.get("data"):
+            calibration = f"{fit['method']} {fit['coverage']} {fit['data']['hash']}"
             yield Entry(_method(one), calibration, model.get("num_passes", 1), one)
 
 

@@ -47,7 +47,8 @@ def uncertainty_table(records: Iterable[Record]) -> str:
     # The methods of the leaderboard are calibrated alike, by an average in memory. Where weights
     # bring another calibration that is what their users get, so it comes last and stands.
     own_last = sorted(
-        enlarged, key=lambda one: one.model.get("calibration", {}).get("kind") != "average"
+        enlarged,
+        key=lambda one: one.model.get("calibration", {}).get("method") != "pooled-quantile",
     )
     return _by_set(own_last, cell, needs="pll_calibrated")
 

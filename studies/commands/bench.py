@@ -38,12 +38,12 @@ def bench_train(
 ) -> None:
     """Time the training step against a plain PyTorch loop and one fed by a DataLoader."""
     from musigma.datasets.patch_bank import build_bank, load_images
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import select_device_and_threads
     from musigma.training.recipe import load_recipe
     from musigma.training.setup import training_data
     from studies.bench.training import bench_training
 
-    chosen, where = load_recipe(recipe), select_device(device)
+    chosen, where = load_recipe(recipe), select_device_and_threads(device)
     dataset = training_data(chosen)
     with progress_bar(quiet=json) as bar:
         task = bar.add_task("loading images", total=len(dataset.items))
@@ -90,10 +90,10 @@ def bench_infer(
     from musigma.evaluation.record import Record, provenance
     from musigma.model import load
     from musigma.networks import num_params
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import select_device_and_threads
     from studies.bench.inference import all_engines, bench_inference
 
-    loaded, where = load(model, scale=scale), select_device(device)
+    loaded, where = load(model, scale=scale), select_device_and_threads(device)
     network = loaded.network.to(where)
     default = (360, 640) if where.type == "cuda" else (180, 320)
     height, width = height or default[0], width or default[1]
@@ -129,14 +129,16 @@ def bench_infer(
         _show_engines(result)
 
 
+NOISE_STD = 25.0
+"""Noise level, in 8-bit levels, at which denoisers are measured."""
+
+
 def _add_psnr(
     model: "Model", engines: "dict[str, Engine]", data: str, timings: dict[str, dict[str, float]]
 ) -> dict[str, Any]:
     """Measure the mean of every engine, where the data is there; describe the data."""
     from musigma.datasets.catalog import data_hash, find_dataset
-    from musigma.evaluation import super_resolution
-    from musigma.images.image_io import read_image
-    from musigma.prediction.predict import predict
+    from musigma.evaluation import evaluate, protocol_for
     from musigma.types import DataError
 
     try:
@@ -144,15 +146,12 @@ def _add_psnr(
     except DataError as error:
         screen.print(f"no PSNR: {error}")
         return {"name": "waves made by code", "hash": "generated"}
-    protocol = super_resolution(model.scale, luma_only=model.network.luma_only)
-    pairs = [protocol.pair(read_image(item.target)[0], item.name) for item in dataset.items]
+    protocol = protocol_for(model.network, noise_std=None if model.scale > 1 else NOISE_STD)
+    key = "psnr_y" if model.scale > 1 else "psnr"
     for label, engine in engines.items():
-        values = [
-            protocol.fidelity(predict(model.network, low, engine=engine).mean, target)["psnr_y"]
-            for low, target in pairs
-        ]
-        timings[label]["psnr_y"] = round(sum(values) / len(values), 4)
-    return {"name": dataset.name, "num_images": len(pairs), "hash": data_hash(dataset)}
+        summary = evaluate(model.network, dataset, protocol, engine=engine).summary
+        timings[label][key] = round(summary[key], 4)
+    return {"name": dataset.name, "num_images": len(dataset.items), "hash": data_hash(dataset)}
 
 
 def _versions(*packages: str) -> dict[str, str]:
@@ -175,6 +174,7 @@ def _show_engines(result: dict[str, Any]) -> None:
         "times_faster": ".2f",
         "rms_difference": ".1e",
         "psnr_y": ".3f",
+        "psnr": ".3f",
     }
     table.add_column("engine")
     for heading in columns:
