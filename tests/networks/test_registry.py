@@ -264,5 +264,5 @@ def test_a_broken_plug_in_is_named_and_harms_nothing(tmp_path, monkeypatch, modu
         names = [each.name for each in entries()]
     assert names == list(before)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # it is said once
+        warnings.simplefilter("error")  # the warning comes once
         list(entries())

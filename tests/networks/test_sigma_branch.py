@@ -23,11 +23,11 @@ def network_of(scale=2, **options):
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_the_mean_is_the_same_to_the_bit(scale):
     network = network_of(scale)
-    low = torch.rand(1, 3, 37, 31, generator=torch.Generator().manual_seed(0))
+    degraded = torch.rand(1, 3, 37, 31, generator=torch.Generator().manual_seed(0))
     for mode in (True, False):
         network.train(mode)
         with torch.no_grad():
-            beside, alone = network(low), mean_only(network)(low)
+            beside, alone = network(degraded), mean_only(network)(degraded)
         assert torch.equal(beside.mean, alone.mean)
         assert alone.sigma is None
         assert beside.sigma.shape == beside.mean.shape == (1, 3, 37 * scale, 31 * scale)
@@ -35,11 +35,11 @@ def test_the_mean_is_the_same_to_the_bit(scale):
 
 def test_the_mean_learns_the_same_with_and_without_the_branch():
     network = network_of()
-    low, target = torch.rand(2, 3, 9, 7), torch.rand(2, 3, 18, 14)
+    degraded, target = torch.rand(2, 3, 9, 7), torch.rand(2, 3, 18, 14)
     gradients = []
     for whole in (network, mean_only(network)):
         network.zero_grad()
-        Objective("l1")(whole(low), target).backward()
+        Objective("l1")(whole(degraded), target).backward()
         gradients.append([p.grad.clone() for p in mean_only(network).parameters()])
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 
@@ -60,13 +60,13 @@ def test_the_auxiliary_loss_leaves_the_last_layers_of_the_mean_alone(detach):
 
 
 def test_cost_is_counted_apart():
-    facts = card("edsr-baseline", scale=2)
+    costs = card("edsr-baseline", scale=2)
     # By hand: Conv3x3 64 -> 160, three of 160 -> 160, each with a bias and a PReLU of one value,
     # then Conv3x3 160 -> 3 x 2^2; over 640 x 360 features.
     weights = 9 * (64 * 160 + 3 * 160 * 160 + 160 * 12)
-    assert facts.sigma_params == weights + 4 * (160 + 1) + 12
-    assert facts.sigma_macs_g == pytest.approx(weights * 640 * 360 / 1e9)
-    assert facts.params == num_params(create("edsr-baseline", scale=2))
+    assert costs.sigma_params == weights + 4 * (160 + 1) + 12
+    assert costs.sigma_macs_g == pytest.approx(weights * 640 * 360 / 1e9)
+    assert costs.params == num_params(create("edsr-baseline", scale=2))
 
 
 def test_a_fresh_branch_starts_near_a_usual_error():

@@ -18,7 +18,7 @@ from musigma.networks.layers import RGB_MEAN
 from musigma.networks.weights_file import weights_of
 from musigma.types import ConfigError, WeightsError
 
-LOW = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))
+DEGRADED = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))
 
 
 def small(scale=2, **settings):
@@ -28,19 +28,19 @@ def small(scale=2, **settings):
 
 def same_outputs(one, other):
     with torch.inference_mode():
-        pairs = zip(one(LOW), other(LOW), strict=True)
+        pairs = zip(one(DEGRADED), other(DEGRADED), strict=True)
         return all((a is b is None) or torch.equal(a, b) for a, b in pairs)
 
 
 def test_ours_come_back_with_their_facts(tmp_path):
     network = with_sigma(small(3), width=8, depth=1).eval()
-    facts = {"training": {"seed": 3, "steps": 10}, "licence": "CC0"}
-    save(tmp_path / "new" / "w.safetensors", network, **facts)
+    costs = {"training": {"seed": 3, "steps": 10}, "licence": "CC0"}
+    save(tmp_path / "new" / "w.safetensors", network, **costs)
     model = load(tmp_path / "new" / "w.safetensors")
     assert same_outputs(model.network, network)
     assert (model.name, model.scale, model.has_sigma) == ("edsr-baseline", 3, True)
     assert not model.network.training
-    assert model.metadata["training"] == facts["training"]
+    assert model.metadata["training"] == costs["training"]
     assert model.metadata["sigma"] == {"width": 8, "depth": 1}
     assert len(model.digest) == 64
     assert load(str(tmp_path / "new" / "w.safetensors"), scale=3).digest == model.digest
@@ -115,11 +115,11 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("part", FOREIGN)
 @pytest.mark.parametrize("scale", [2, 3, 4])
-def test_released_files_load_alike(tmp_path, scale, kind):
+def test_released_files_load_alike(tmp_path, scale, part):
     network = small(scale, value_range=255.0)
-    content = FOREIGN[kind](weights_of(network))
+    content = FOREIGN[part](weights_of(network))
     torch.save(content, tmp_path / "edsr.pth")
     files = ["edsr.pth"]
     if all(isinstance(value, torch.Tensor) for value in content.values()):
@@ -286,6 +286,12 @@ def test_shipped_weights_are_found_by_name(tmp_path, monkeypatch):
     save(tmp_path / "edsr-baseline-x4.safetensors", network)
     monkeypatch.setattr(model_module, "SHIPPED", tmp_path)
     assert same_outputs(load("edsr-baseline", scale=4).network, network)
+
+
+def test_shipped_weights_say_that_their_data_have_terms_of_their_own():
+    licence = load("edsr-baseline", scale=2).metadata["licence"]
+    assert licence.startswith("Apache-2.0 for the project's own rights")
+    assert "images that have terms of their own" in licence
 
 
 def test_warm_start_copies_what_fits():

@@ -65,8 +65,8 @@ def test_takes_a_sigma_branch_and_half_precision():
 
 
 def test_cards_say_that_nothing_is_learned():
-    facts = card("bm3d", scale=1)
-    assert (facts.params, facts.macs_g, facts.tiling) == (0, 0, "approximate")
+    costs = card("bm3d", scale=1)
+    assert (costs.params, costs.macs_g, costs.tiling) == (0, 0, "approximate")
 
 
 def test_a_missing_package_is_named(monkeypatch):

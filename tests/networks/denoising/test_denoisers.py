@@ -196,8 +196,8 @@ def test_path_of_focnet_is_the_authors():
     ],
 )
 def test_names_are_the_official_ones(name, expected):
-    found = shapes(name)
-    assert {key: found.get(key) for key in expected} == expected
+    actual = shapes(name)
+    assert {key: actual.get(key) for key in expected} == expected
 
 
 RELEASED = {
@@ -233,9 +233,9 @@ def test_released_files_load(name, scale, settings, tmp_path):
     ):
         model = load_file(tmp_path / "a.pt")
     assert model.network.build_spec == BuildSpec(name, scale, settings)
-    low = torch.rand(1, network.in_channels, 7, 5)
+    degraded = torch.rand(1, network.in_channels, 7, 5)
     with torch.inference_mode():
-        assert torch.equal(model.network(low).mean, network(low).mean)
+        assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 @pytest.mark.parametrize("name", [*RELEASED, "rdn-denoise"])
@@ -257,13 +257,13 @@ def test_likenesses_of_nlrn_add_up_from_step_to_step():
     network = create("nlrn", scale=1, width=8, num_steps=3, window=5).double()
     image = torch.rand(1, 1, 5, 5, dtype=torch.float64)
     start = features = network.head(image)
-    likeness = 0
+    similarity = 0
     for norms in network.norms:
         seen = torch.relu(norms.before(features))
         query, key = network.theta(seen).flatten(2), network.phi(seen).flatten(2)
-        likeness = likeness + query.mT @ key
+        similarity = similarity + query.mT @ key
         values = network.g(seen).flatten(2)
-        seen = seen + (values @ likeness.softmax(-1).mT).view(1, 8, 5, 5)
+        seen = seen + (values @ similarity.softmax(-1).mT).view(1, 8, 5, 5)
         features = start + network.second(
             torch.relu(norms.after(network.first(norms.between(seen))))
         )

@@ -23,13 +23,13 @@ RELEASED = DATA.parent / "checkpoints" / "dncnn_gray_25.pth"
 def test_parameters_by_hand(name, channels, num_layers):
     # With batch norm folded, each layer has weights and biases.
     first, last = (channels * 9 + 1) * 64, (64 * 9 + 1) * channels
-    facts = card(name, scale=1)
-    assert facts.params == first + (num_layers - 2) * (64 * 9 + 1) * 64 + last
+    costs = card(name, scale=1)
+    assert costs.params == first + (num_layers - 2) * (64 * 9 + 1) * 64 + last
     # Of 720 x 1280 pixels, each weight is used once for each.
     biases = 64 * (num_layers - 1) + channels
-    assert facts.macs_g == pytest.approx((facts.params - biases) * 720 * 1280 / 1e9)
+    assert costs.macs_g == pytest.approx((costs.params - biases) * 720 * 1280 / 1e9)
     # A receptive field of 35 x 35 for 17 layers, 41 x 41 for 20.
-    assert facts.receptive_radius == num_layers
+    assert costs.receptive_radius == num_layers
 
 
 def test_official_names():
@@ -98,5 +98,5 @@ def test_released_weights_give_the_published_psnr(data, published):
     if not RELEASED.is_file() or not (DATA / "denoising" / data).is_dir():
         pytest.skip(f"MUSIGMA_DATA names no folder with denoising/{data} and ../checkpoints")
     network = load_file(RELEASED).network
-    found = evaluate(network, find_dataset(data), denoising(25, channels=1))
-    assert found.summary["psnr"] == pytest.approx(published, abs=0.03)
+    actual = evaluate(network, find_dataset(data), denoising(25, channels=1))
+    assert actual.summary["psnr"] == pytest.approx(published, abs=0.03)

@@ -16,11 +16,11 @@ def test_costs_by_hand(name, channels, num_layers, width):
     # Zhang et al. 2018: 15 layers of 64 channels for grey, 12 of 96 for colour.
     first, last = (4 * channels + 1) * 9 * width, width * 9 * 4 * channels
     weights = first + (num_layers - 2) * width * width * 9 + last
-    facts = card(name, scale=1)
-    assert facts.params == weights + (num_layers - 1) * width + 4 * channels
-    assert facts.macs_g == pytest.approx(weights * 360 * 640 / 1e9)
+    costs = card(name, scale=1)
+    assert costs.params == weights + (num_layers - 1) * width + 4 * channels
+    assert costs.macs_g == pytest.approx(weights * 360 * 640 / 1e9)
     # For 15 layers 31 cells of two pixels, 62 x 62: at worst 31 pixels to one side.
-    assert facts.receptive_radius == 2 * num_layers + 1
+    assert costs.receptive_radius == 2 * num_layers + 1
 
 
 def test_official_names():

@@ -12,11 +12,11 @@ from musigma.types import WeightsError
 @pytest.mark.parametrize(("name", "channels"), [("ircnn", 1), ("ircnn-colour", 3)])
 def test_parameters_by_hand(name, channels):
     # Seven 3x3 layers of 64 channels.
-    facts = card(name, scale=1)
+    costs = card(name, scale=1)
     middle = 5 * (64 * 9 + 1) * 64
-    assert facts.params == (channels * 9 + 1) * 64 + middle + (64 * 9 + 1) * channels
+    assert costs.params == (channels * 9 + 1) * 64 + middle + (64 * 9 + 1) * channels
     # 1 + 2 + 3 + 4 + 3 + 2 + 1: a receptive field of 33 x 33.
-    assert facts.receptive_radius == 16
+    assert costs.receptive_radius == 16
 
 
 def test_official_names():
@@ -69,11 +69,11 @@ def test_file_of_all_levels(name, channels, tmp_path):
     # Halfway between two, as 25 is between 24 and 26, KAIR takes the higher: ceil(25 / 2) - 1.
     levels, chosen = (50, 25, 3.1), (24, 12, 1)
     with torch.inference_mode():
-        low = torch.cat([with_noise_map(images[[n]], level) for n, level in enumerate(levels)])
-        found = model.network(low).mean
+        degraded = torch.cat([with_noise_map(images[[n]], level) for n, level in enumerate(levels)])
+        actual = model.network(degraded).mean
         for number, member in enumerate(chosen):
             expected = members[member](images[[number]]).mean
-            torch.testing.assert_close(found[[number]], expected)
+            torch.testing.assert_close(actual[[number]], expected)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +81,9 @@ def test_file_of_all_levels(name, channels, tmp_path):
 )
 def test_nearest_member(level, member):
     network = create("ircnn-bank", scale=1, width=2)
-    low = with_noise_map(torch.zeros(1, 1, 3, 5), level)
-    assert network.members(low).tolist() == [member]
-    assert network.members(low.half()).tolist() == [member]
+    degraded = with_noise_map(torch.zeros(1, 1, 3, 5), level)
+    assert network.members(degraded).tolist() == [member]
+    assert network.members(degraded.half()).tolist() == [member]
 
 
 def test_a_gap_in_the_numbers_is_no_bank(tmp_path):

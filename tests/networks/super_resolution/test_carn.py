@@ -37,9 +37,9 @@ OFFICIAL = {
     ("scale", "params_k", "macs_g"), [(2, 964, 223.4), (3, 1149, 118.9), (4, 1112, 91.1)]
 )
 def test_costs_are_the_printed_ones(scale, params_k, macs_g):
-    facts = card("carn", scale=scale)
-    assert round(facts.params / 1e3) == params_k
-    assert facts.macs_g == pytest.approx(macs_g, rel=0.005)
+    costs = card("carn", scale=scale)
+    assert round(costs.params / 1e3) == params_k
+    assert costs.macs_g == pytest.approx(macs_g, rel=0.005)
 
 
 def test_official_forms_have_the_parameters_of_their_paper():
@@ -96,9 +96,9 @@ def test_released_files_load(tmp_path, name, settings, scale):
     released = {f"module.{k}": v for k, v in {**weights_of(network), **means}.items()}
     torch.save(released, tmp_path / "net.pth")
     model = load_file(tmp_path / "net.pth", scale=scale)
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert model.name == name
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 @pytest.mark.parametrize(("multi_scale", "scale"), [(True, None), (False, 3)])

@@ -17,9 +17,9 @@ SCALES = [2, 3, 4]
     [(2, 1_369_859, 316.2), (3, 1_554_499, 160.1), (4, 1_517_571, 114.2)],
 )
 def test_cost_of_the_baseline(scale, params, macs_g):
-    facts = card("edsr-baseline", scale=scale)
-    assert facts.params == params
-    assert round(facts.macs_g, 1) == macs_g
+    costs = card("edsr-baseline", scale=scale)
+    assert costs.params == params
+    assert round(costs.macs_g, 1) == macs_g
 
 
 def test_cost_of_the_wide_form():
@@ -42,14 +42,14 @@ def test_names_and_shapes_are_the_official_ones(scale):
     assert shapes == expected
 
 
-def official_forward(state, low, scale, num_blocks):
+def official_forward(state, degraded, scale, num_blocks):
     """The released network, written down from its description: images in 0..255."""
 
     def conv(name, x):
         return functional.conv2d(x, state[f"{name}.weight"], state[f"{name}.bias"], padding=1)
 
     mean = 255 * torch.tensor([0.4488, 0.4371, 0.4040]).view(1, 3, 1, 1)
-    first = x = conv("head.0", 255 * low - mean)
+    first = x = conv("head.0", 255 * degraded - mean)
     for block in range(num_blocks):
         x = x + conv(f"body.{block}.body.2", conv(f"body.{block}.body.0", x).relu())
     x = first + conv(f"body.{num_blocks}", x)
@@ -62,10 +62,10 @@ def official_forward(state, low, scale, num_blocks):
 def test_arithmetic_is_the_official_one(scale):
     torch.manual_seed(0)
     network = create("edsr-baseline", scale=scale, num_blocks=2, width=8, value_range=255.0)
-    low = torch.rand(2, 3, 13, 11)
+    degraded = torch.rand(2, 3, 13, 11)
     with torch.inference_mode():
-        expected = official_forward(weights_of(network), low, scale, 2)
-        torch.testing.assert_close(network(low).mean, expected, rtol=0, atol=1e-5)
+        expected = official_forward(weights_of(network), degraded, scale, 2)
+        torch.testing.assert_close(network(degraded).mean, expected, rtol=0, atol=1e-5)
 
 
 def test_residuals_of_the_wide_form_are_scaled():

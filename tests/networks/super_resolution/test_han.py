@@ -57,8 +57,8 @@ def test_channel_spatial_attention_is_a_three_dimensional_convolution():
     attention = ChannelSpatialAttention()
     torch.nn.init.constant_(attention.gamma, 0.7)
     kernel = attention.conv.weight.view(1, 1, 3, 3, 3)
-    found = torch.conv3d(features.unsqueeze(1), kernel, attention.conv.bias, padding=1).squeeze(1)
-    expected = features + features * 0.7 * found.sigmoid()
+    actual = torch.conv3d(features.unsqueeze(1), kernel, attention.conv.bias, padding=1).squeeze(1)
+    expected = features + features * 0.7 * actual.sigmoid()
     torch.testing.assert_close(attention(features), expected)
 
 
@@ -80,9 +80,9 @@ def test_released_files_load(tmp_path, scale):
     state["csa.conv.weight"] = state["csa.conv.weight"].view(1, 1, 3, 3, 3)
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "han.pt")
     model = load_file(tmp_path / "han.pt")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.network.build_spec.settings) == ("han", SMALL)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 def test_recognised_by_one_family():

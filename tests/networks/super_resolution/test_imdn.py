@@ -13,11 +13,11 @@ from musigma.networks.weights_file import weights_of
     [(2, 694, 158.8, 159.6), (3, 703, 71.5, 71.7), (4, 715, 40.9, 41.1)],
 )
 def test_costs_of_the_tables(scale, params, macs_g, paper_g):
-    facts = card("imdn", scale=scale)
-    assert round(facts.params / 1e3) == params
-    assert facts.macs_g == pytest.approx(macs_g, rel=0.005)
+    costs = card("imdn", scale=scale)
+    assert round(costs.params / 1e3) == params
+    assert costs.macs_g == pytest.approx(macs_g, rel=0.005)
     # The table of light networks prints 0.52 % more than the convolutions have, at every scale.
-    assert facts.macs_g == pytest.approx(paper_g, rel=0.006)
+    assert costs.macs_g == pytest.approx(paper_g, rel=0.006)
 
 
 def test_official_names():
@@ -41,9 +41,9 @@ def test_foreign_file(scale, tmp_path):
     torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "imdn.pth")
     model = load_file(tmp_path / "imdn.pth")
     assert model.network.build_spec == BuildSpec("imdn", scale, {"num_blocks": 2, "width": 16})
-    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    degraded = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        assert torch.equal(model.network(low).mean, ours(low).mean)
+        assert torch.equal(model.network(degraded).mean, ours(degraded).mean)
 
 
 @pytest.mark.parametrize("other", ["edsr-baseline", "idn", "vdsr", "fsrcnn"])

@@ -15,9 +15,9 @@ from musigma.networks.weights_file import weights_of
     ("scale", "params_k", "macs_g"), [(2, 1372, 316.2), (3, 1557, 160.1), (4, 1520, 114.2)]
 )
 def test_costs_are_the_printed_ones(name, scale, params_k, macs_g):
-    facts = card(name, scale=scale)
-    assert round(facts.params / 1e3) == params_k
-    assert facts.macs_g == pytest.approx(macs_g, abs=0.06)
+    costs = card(name, scale=scale)
+    assert round(costs.params / 1e3) == params_k
+    assert costs.macs_g == pytest.approx(macs_g, abs=0.06)
 
 
 def test_names_are_the_official_ones():
@@ -28,7 +28,7 @@ def test_names_are_the_official_ones():
     expected |= {"tail.0.0.weight", "tail.0.0.bias", "tail.1.weight", "tail.1.bias"}
     for block in range(8):
         for index in range(1, 5):
-            expected |= {f"body.{block}.conv{index}.{kind}" for kind in ("weight", "bias")}
+            expected |= {f"body.{block}.conv{index}.{part}" for part in ("weight", "bias")}
             expected |= {f"body.{block}.relu{index}.weight", f"body.{block}.scale{index}"}
     assert state.keys() == expected
     assert state["body.0.relu1.weight"].shape == (64,)
@@ -66,9 +66,9 @@ def test_released_files_load(tmp_path, name, scale):
     state = released(network)
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "x.pt")
     model = load_file(tmp_path / "x.pt")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.scale) == (name, scale)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 @pytest.mark.parametrize("name", ["oisr-lf-s", "oisr-rk2-s"])

@@ -51,9 +51,9 @@ def test_released_files_load(tmp_path, scale):
     state = released(network)
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "rcan.pt")
     model = load_file(tmp_path / "rcan.pt")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.scale) == ("rcan", scale)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 def _basicsr_to_official(num_groups, num_blocks):
@@ -73,7 +73,7 @@ def _basicsr_to_official(num_groups, num_blocks):
             pairs[f"{theirs}.2"] = f"{ours}.2"
             pairs[f"{theirs}.3.attention.1"] = f"{ours}.3.conv_du.0"
             pairs[f"{theirs}.3.attention.3"] = f"{ours}.3.conv_du.2"
-    return {f"{a}.{kind}": f"{b}.{kind}" for a, b in pairs.items() for kind in ("weight", "bias")}
+    return {f"{a}.{part}": f"{b}.{part}" for a, b in pairs.items() for part in ("weight", "bias")}
 
 
 def test_basicsr_files_load():

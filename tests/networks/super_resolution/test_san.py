@@ -99,9 +99,9 @@ def test_released_files_load(tmp_path, scale):
     state = {**released(network), **{key: torch.zeros(1) for key in unused}}
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "san.pt")
     model = load_file(tmp_path / "san.pt")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.network.build_spec.settings) == ("san", SMALL)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 def test_recognised_by_one_family():

@@ -125,12 +125,12 @@ def test_attention_one_head_at_a_time(shifted):
 
 def test_tiles_that_start_on_windows_are_exact():
     network = create("swinir-light", scale=2, **{**SMALL, "num_groups": 1, "num_blocks": 2}).eval()
-    low = torch.rand(1, 3, 11, 71)
+    degraded = torch.rand(1, 3, 11, 71)
     start = 24
     safe = network.scale * network.receptive_radius
     assert start % network.size_multiple == 0
     with torch.inference_mode():
-        whole, tile = network(low).mean, network(low[..., start:]).mean
+        whole, tile = network(degraded).mean, network(degraded[..., start:]).mean
     torch.testing.assert_close(tile[..., safe:], whole[..., network.scale * start + safe :])
 
 
@@ -142,9 +142,9 @@ def test_released_files_load(tmp_path, scale):
     tables[block + "attn.relative_position_index"] = torch.zeros(16, 16, dtype=torch.int64)
     torch.save({"params": {**weights_of(network), **tables}}, tmp_path / "swinir.pth")
     model = load_file(tmp_path / "swinir.pth")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.network.build_spec.settings) == ("swinir-light", SMALL)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 def test_recognised_by_one_family():

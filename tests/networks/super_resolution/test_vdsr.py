@@ -14,9 +14,9 @@ from musigma.networks.weights_file import weights_of
 def test_costs_of_the_table(scale):
     # The paper's table of light networks: 668K, 614.7G at every scale. Only the form on RGB with
     # biases has 668K (668,227); on luma it would be 665K and 612.6G. At x3 the image is 1278 wide.
-    facts = card("vdsr", scale=scale)
-    assert facts.params == 668_227
-    assert facts.macs_g == pytest.approx(614.7, rel=0.005)
+    costs = card("vdsr", scale=scale)
+    assert costs.params == 668_227
+    assert costs.macs_g == pytest.approx(614.7, rel=0.005)
 
 
 def test_luma_form_has_no_biases():
@@ -58,9 +58,9 @@ def test_foreign_file_of_the_luma_form(tmp_path):
 
 def check_same(network, model, name):
     assert model.name == name
-    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    degraded = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        assert torch.equal(model.network(low).mean, network(low).mean)
+        assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 @pytest.mark.parametrize("other", ["edsr-baseline", "srresnet", "imdn", "srcnn"])
@@ -69,21 +69,23 @@ def test_leaves_other_networks_alone(other):
 
 
 def test_value_range_does_not_change_the_mean_of_scaled_weights():
-    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    degraded = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
     small = create("vdsr", scale=2, num_layers=3, width=8)
     large = create("vdsr", scale=2, num_layers=3, width=8, value_range=255.0)
     # Layers without curvature but ReLU scale with their input once the biases do.
     state = {k: v * (255 if k.endswith("bias") else 1) for k, v in weights_of(small).items()}
     large.load_state_dict(state)
-    torch.testing.assert_close(small(low).mean, large(low).mean)
+    torch.testing.assert_close(small(degraded).mean, large(degraded).mean)
 
 
 def test_luma_form_keeps_the_chroma_of_the_bicubic_image():
     network = create("vdsr-y", scale=3, num_layers=3, width=8).double()
-    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    before, after = rgb_to_ycbcr(bicubic_up(low, 3)), rgb_to_ycbcr(network(low).mean)
+    degraded = torch.rand(
+        1, 3, 7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    before, after = rgb_to_ycbcr(bicubic_up(degraded, 3)), rgb_to_ycbcr(network(degraded).mean)
     torch.testing.assert_close(after[:, 1:], before[:, 1:])
-    expected = before[:, :1] + network.output(network.features(low))
+    expected = before[:, :1] + network.output(network.features(degraded))
     torch.testing.assert_close(after[:, :1], expected)
 
 
