@@ -10,13 +10,16 @@ import subprocess
 import sys
 import time
 
-SHARED = "tests/prediction/test_exact_tiles.py::test_tiles_of_every_network_with_a_radius"
+EXACT_TILES = "tests/prediction/test_exact_tiles.py"
 TILED = (
-    *("carn-m-2", "drunet-small-1", "edsr-baseline-2", "ffdnet-1", "fsrcnn-2", "ircnn-1"),
-    *("rpcnn-grey-1", "srcnn-2", "swinir-light-2"),
+    *("carn-m", "drunet-small", "edsr-baseline", "ffdnet", "fsrcnn", "ircnn", "rpcnn-grey"),
+    *("srcnn", "swinir-light"),
 )
 TESTS = (
-    *(f"{SHARED}_are_near_the_whole[{case}]" for case in TILED),
+    *(
+        f"{EXACT_TILES}::test_tiles_of_every_network_with_a_radius_are_near_the_whole[{name}]"
+        for name in TILED
+    ),
     "tests/functional/test_fidelity.py",
     "tests/functional/test_resize.py",
     "tests/kernels/test_conv3x3.py",

@@ -20,7 +20,7 @@ from musigma.types import ConfigError, ImageError, Prediction, WeightsError
 from musigma.uncertainty.calibration import Calibration
 
 CALIBRATION = Calibration(
-    kind="isotonic",
+    method="isotonic",
     knots=(0.01, 0.02, 0.05),
     values=(0.012, 0.03, 0.04),
     factor=2.0,
@@ -235,6 +235,9 @@ def test_the_file_gives_the_half_width(onnx_path):
 
 def test_what_an_onnx_file_cannot_do(onnx_path, tmp_path):
     model = load(onnx_path)
+    assert model.to("auto") is model.to("cpu") is model
+    with pytest.raises(ConfigError, match="from an ONNX file runs on the CPU, not on meta"):
+        model.to("meta")
     with pytest.raises(ConfigError, match="runs by the engines onnx and openvino, not by torch-bf"):
         model.predict(IMAGE, engine="torch-bf16")
     with pytest.raises(ConfigError, match="the network has no weights in memory"):

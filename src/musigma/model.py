@@ -114,7 +114,7 @@ class Model:
             >>> load("bicubic", scale=2).to("cpu").device
             device(type='cpu')
         """
-        target = select_device(device)
+        target = select_device("cpu" if self.onnx is not None and device == "auto" else device)
         if self.onnx is None:
             self.network.to(target)
         elif target.type != "cpu":
@@ -207,8 +207,9 @@ class Model:
     def interval(self, prediction: Prediction, *, coverage: float | None = None) -> Interval:
         """Return the interval of every value at the calibrated coverage.
 
-        What the calibration promises (`Calibration.promise`) holds under its conditions: for images
-        that were degraded as the held-out images were, predicted by this model in float32.
+        What the calibration promises (`Calibration.promise`) holds under its conditions
+        (`Calibration.conditions`): for images like the held-out ones, degraded as those were, and
+        predicted by this model in float32 without a self-ensemble.
 
         Args:
             prediction: What `predict` returned.

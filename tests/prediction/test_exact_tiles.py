@@ -54,7 +54,7 @@ def differences(network, sizes=SIZES):
 def names(*, is_local):
     with torch.device("meta"):
         return [
-            (entry.name, entry.scales[0])
+            pytest.param(entry.name, entry.scales[0], id=entry.name)
             for entry in entries()
             if (create(entry.name, scale=entry.scales[0]).receptive_radius is not None) is is_local
         ]

@@ -254,11 +254,11 @@ def _without_done(
 def _run_locally(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Iterator[Restored | Failed]":
-    from musigma.prediction.device import select_device_and_threads
+    from musigma.prediction.device import limit_threads
     from musigma.restoration.batch import restore_files
     from musigma.restoration.options import engine_for
 
-    model.to(select_device_and_threads(device))
+    limit_threads(model.to(device).device)
     engine = engine_for(model, options, report=(lambda _: None) if quiet else print_line)
     with progress_bar(quiet=quiet) as bar:
         pictures = bar.add_task("pictures", total=len(sources))

@@ -50,10 +50,10 @@ class GraphsByShape(Generic[Result]):
 
     def __init__(self) -> None:
         self.captured: dict[torch.Size, _Captured] = {}
-        self.seen: set[torch.Size] = set()
+        self.shapes_before: set[torch.Size] = set()
 
     def run(self, function: Callable[..., Result], values: Tensor) -> Result:
-        """Return ``function(values)``, from a graph where there is one for the shape.
+        """Return ``function(values)``, from a graph if the shape has one.
 
         Args:
             function: What to compute. It is captured with ``benchmark=True``, so that cuDNN
@@ -62,8 +62,8 @@ class GraphsByShape(Generic[Result]):
         """
         shape = values.shape
         if shape not in self.captured:
-            if shape not in self.seen or len(self.captured) == MAX_GRAPHS:
-                self.seen.add(shape)
+            if shape not in self.shapes_before or len(self.captured) == MAX_GRAPHS:
+                self.shapes_before.add(shape)
                 return function(values)
             self.captured[shape] = self._capture(function, values)
         graph, captured_values, result = self.captured[shape]

@@ -11,7 +11,7 @@ from typing import Any
 
 from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
-from musigma.prediction.device import select_device_and_threads
+from musigma.prediction.device import limit_threads
 from musigma.prediction.engines import Engine
 from musigma.restoration.batch import Failed
 from musigma.restoration.options import Options, engine_for
@@ -38,7 +38,7 @@ def restore_on_ray(
         model: The model, in host memory.
         sources: The files; none may be the result of another (`find_clashes`).
         options: How to restore them.
-        device: Where each worker computes, as for `select_device_and_threads`.
+        device: Where each worker computes, as for `Model.to`.
     """
     ray = _import_ray()
     if ray.is_initialized():
@@ -102,7 +102,7 @@ def _restore(
 def _prepared(shared: Any, options: Options, device: str) -> tuple[Model, Engine]:
     """Fetch the model and make its engine, once per worker."""
     model: Model = _import_ray().get(shared)
-    model.to(select_device_and_threads(device))
+    limit_threads(model.to(device).device)
     return model, engine_for(model, options)
 
 

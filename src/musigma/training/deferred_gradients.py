@@ -1,9 +1,9 @@
-"""Weight gradients put off until the backward pass is over, and then computed together.
+"""Weight gradients computed together, after the backward pass.
 
-The gradient of a layer's weights is needed by no other layer. Backward passes compute it on the way
-all the same, one layer at a time. Here the way back computes gradients of activations alone; what
-each layer read and the gradient of what it wrote are kept, and `musigma.kernels.triton_conv` turns
-those of all equal layers into weight gradients at once.
+No other layer needs the gradient of a layer's weights, yet the backward pass computes it layer by
+layer. Here the backward pass computes gradients of activations only. The input of each layer and
+the gradient of its output are kept, and `musigma.kernels.triton_conv` turns those of all equal
+layers into weight gradients at once.
 """
 
 from collections import defaultdict
@@ -18,29 +18,29 @@ from musigma.kernels.fused_blocks import block_backward, block_forward, is_fusib
 from musigma.networks.super_resolution.edsr import ResidualBlock
 
 MIN_LAYERS = 4
-"""Fewer equal layers are left to the usual way."""
+"""Groups of fewer equal layers use the ordinary backward pass."""
 
 WeightGradients = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
 
 class DeferringConv(nn.Conv2d):
-    """A 3x3 convolution whose backward pass leaves the gradients of weight and bias out.
+    """A 3x3 convolution whose backward pass leaves out the gradients of weight and bias.
 
     Attributes:
-        rectifies: Whether it is followed by a ReLU, which is then made part of it.
-        probe: Stands for what the layer writes: the gradient with respect to it is that of the
-            output. Its values are never read.
-        seen: What the layer read last.
+        rectifies: Whether the layer also computes the ReLU that follows it.
+        probe: A tensor of the shape of the output whose gradient is that of the output. Its values
+            are never read.
+        last_input: Input of the last forward pass.
     """
 
     rectifies: bool
     probe: Tensor
-    seen: Tensor
+    last_input: Tensor
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Convolve as ever."""
+        """Convolve, and apply the ReLU where there is one."""
         image = input.to(self.weight.dtype)
-        self.seen = image.detach()
+        self.last_input = image.detach()
         return _Convolve.apply(image, self.weight, self.bias, self.probe, self.rectifies)  # type: ignore[no-untyped-call]
 
 
@@ -67,7 +67,7 @@ class _Convolve(torch.autograd.Function):
 
 
 class DeferringBlock(ResidualBlock):
-    """A residual block of two such convolutions: neither sum nor ReLU is a pass of its own."""
+    """A residual block of two such convolutions, with its sum and its ReLU fused into them."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Refine the features."""
@@ -77,7 +77,7 @@ class DeferringBlock(ResidualBlock):
         features = features.to(first.weight.dtype)
         weights = first.weight, first.bias, last.weight, last.bias
         output, between = _Block.apply(features, *weights, first.probe, last.probe)  # type: ignore[no-untyped-call]
-        first.seen, last.seen = features.detach(), between
+        first.last_input, last.last_input = features.detach(), between
         return output
 
 
@@ -122,41 +122,41 @@ def defer(
     multiple: int = 64,
     is_faster: Callable[[ResidualBlock], bool] = _fused_block_is_faster,
 ) -> list[list[DeferringConv]]:
-    """Make the equal 3x3 convolutions of a network put their weight gradients off.
+    """Change the equal 3x3 convolutions of a network to layers with deferred weight gradients.
 
     Args:
         worker: The network; its layers are changed in place, its weights and names are not.
         example: An input of the size it will be trained with.
-        multiple: Of which the numbers of channels must be multiples.
+        multiple: Layers are changed if their numbers of channels are multiples of this.
         is_faster: Whether a residual block of such layers is faster when it is fused.
 
     Returns:
-        The layers concerned, equal ones together.
+        The changed layers, in groups of equal ones.
     """
     calls: dict[nn.Module, list[tuple[torch.Size, torch.Size]]] = defaultdict(list)
     layers = [layer for layer in worker.modules() if _can_defer(layer, multiple)]
 
-    def note(layer: nn.Module, read: tuple[Tensor, ...], wrote: Tensor) -> None:
-        calls[layer].append((read[0].shape, wrote.shape))
+    def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        calls[layer].append((inputs[0].shape, output.shape))
 
     hooks = [layer.register_forward_hook(note) for layer in layers]
     with torch.no_grad():
         worker(example)
     for hook in hooks:
         hook.remove()
-    kinds: dict[tuple[torch.Size, torch.Size], list[nn.Module]] = defaultdict(list)
+    by_shape: dict[tuple[torch.Size, torch.Size], list[nn.Module]] = defaultdict(list)
     for layer, shapes in calls.items():
         if len(shapes) == 1:  # what one layer reads twice would have to be kept twice
-            kinds[shapes[0]].append(layer)
+            by_shape[shapes[0]].append(layer)
     groups = [
-        [_deferring(layer, wrote) for layer in group]
-        for (_, wrote), group in kinds.items()
+        [_to_deferring(layer, output_shape) for layer in group]
+        for (_, output_shape), group in by_shape.items()
         if len(group) >= MIN_LAYERS
     ]
     for block in worker.modules():
         if is_fusible(block, ResidualBlock, _is_deferring) and is_faster(block):
             block.__class__ = DeferringBlock
-    _take_in_relus(worker)
+    _fuse_relus(worker)
     return groups
 
 
@@ -177,29 +177,29 @@ def gradients_of(
     deferred = {id(weight) for layer in layers for weight in (layer.weight, layer.bias)}
     rest = [weight for weight in weights if id(weight) not in deferred]
     probes = [layer.probe for layer in layers]
-    found = torch.autograd.grad(loss, [*probes, *rest])
-    of_output = dict(zip(map(id, probes), found, strict=False))
-    of_weight = dict(zip(map(id, rest), found[len(probes) :], strict=True))
+    gradients = torch.autograd.grad(loss, [*probes, *rest])
+    of_output = dict(zip(map(id, probes), gradients, strict=False))
+    of_weight = dict(zip(map(id, rest), gradients[len(probes) :], strict=True))
     for group in groups:
-        read = [_channels_last(layer.seen) for layer in group]
-        wrote = [_channels_last(of_output[id(layer.probe)]) for layer in group]
-        for layer, weight, bias in zip(group, *together(read, wrote), strict=True):
+        inputs = [_channels_last(layer.last_input) for layer in group]
+        outputs = [_channels_last(of_output[id(layer.probe)]) for layer in group]
+        for layer, weight, bias in zip(group, *together(inputs, outputs), strict=True):
             of_weight[id(layer.weight)] = weight
             of_weight[id(layer.bias)] = bias
     return [of_weight[id(weight)] for weight in weights]
 
 
-def _deferring(layer: nn.Module, wrote: torch.Size) -> DeferringConv:
+def _to_deferring(layer: nn.Module, output_shape: torch.Size) -> DeferringConv:
     layer.__class__ = DeferringConv
     assert isinstance(layer, DeferringConv)
-    # One number stands for all of them: a probe takes no memory.
+    # One number, expanded, so that a probe takes no memory.
     probe = torch.zeros((), dtype=layer.weight.dtype, device=layer.weight.device)
-    layer.probe = probe.expand(wrote).requires_grad_()
+    layer.probe = probe.expand(output_shape).requires_grad_()
     layer.rectifies = False
     return layer
 
 
-def _take_in_relus(worker: nn.Module) -> None:
+def _fuse_relus(worker: nn.Module) -> None:
     for chain in worker.modules():
         if isinstance(chain, nn.Sequential):
             for number, (layer, follower) in enumerate(pairwise(chain)):
