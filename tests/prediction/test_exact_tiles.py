@@ -69,8 +69,9 @@ def test_tiles_of_every_network_with_a_radius_are_near_the_whole(name, scale):
 
 def test_tiles_of_a_network_that_sees_everything_are_near():
     mean, sigma = differences(build("imdn", 2, sigma=True), SIZES[:1])
-    assert TILE_TOLERANCE < mean < 0.05  # with random weights, at the worst pixel
-    assert 0 < sigma < 0.05
+    # With random weights, at the worst pixel. Nothing is promised, so the bound is wide.
+    assert mean < 0.05
+    assert sigma < 0.05
 
 
 def test_tiles_of_a_network_that_sees_everything_blend_into_each_other():

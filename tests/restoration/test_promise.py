@@ -72,7 +72,7 @@ def test_a_lossless_webp_is_promised_before_it_is_saved(tmp_path):
         ({"engine": "torch-bf16"}, "torch-bf16 rounds more"),
         ({"engine": "torch-fp16"}, "torch-fp16 rounds more"),
         ({"engine": "torch-tf32"}, "torch-tf32 rounds more"),
-        ({"engine": "torch-compiled"}, "torch-compiled rounds more"),
+        ({"engine": "torch-fp16-compiled"}, "torch-fp16-compiled rounds more"),
         ({"noise_std": 50.0}, "not calibrated for the noise level 50"),
         ({"noise_std": 3.0}, "not calibrated for the noise level 3"),
         ({"noise_std": 25.0, "estimate_noise": True}, "is an estimate"),
