@@ -9,6 +9,7 @@ import torch
 from helpers.runs import assert_same, small_recipe, small_values, write_pictures
 from musigma.model import load, save
 from musigma.networks import create, mean_only
+from musigma.networks.weights_file import weights_of
 from musigma.training.deferred_gradients import defer
 from musigma.training.recipe import make_recipe
 from musigma.training.setup import build_network, load_weights
@@ -95,7 +96,7 @@ def foreign_file(folder, name):
     """A state dict without any metadata, as others release it."""
     torch.manual_seed(4)
     network = create(name, scale=2, **EVERY_SCALE[name])
-    torch.save(network.state_dict(), folder / "released.pth")
+    torch.save(weights_of(network), folder / "released.pth")
     return folder / "released.pth"
 
 
