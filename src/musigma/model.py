@@ -1,6 +1,6 @@
 """The model: a network with trained weights, its calibration, and the methods people call."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -12,13 +12,14 @@ from torch import Tensor
 
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.images.conversion import ImageLike
-from musigma.networks import Network, create, entries, entry
+from musigma.networks import Network, create, entries
 from musigma.networks.weights_file import (
-    SHIPPED,
     WeightsFile,
     build,
     choose_scale,
     read_weights_file,
+    shipped_path,
+    shipped_weights,
     write_weights_file,
 )
 from musigma.prediction.device import select_device
@@ -52,7 +53,7 @@ class Model:
 
     Attributes:
         network: The network. Without weights (on the device ``meta``) for an ONNX file.
-        name: Registered name of its architecture.
+        name: Name of the shipped weights, or of the network.
         metadata: What the weights file says about training and data; empty for foreign files.
         digest: SHA-256 of the weights (names, types, shapes and values of all tensors). Two files
             with the same weights have the same digest. It is empty for a network without weights.
@@ -303,9 +304,10 @@ def load(model: str | Path, *, scale: int | None = None, value_range: float | No
     """Load shipped weights by name, or any weights file by its path.
 
     Args:
-        model: A registered name, a weights file of musigma, a released file of a known network, or
-            an ONNX file of ``musigma export``. A file that is called like a network must be given
-            with its folder, such as ``./edsr-baseline``.
+        model: Name of shipped weights, such as ``photo`` or ``edsr-baseline``; a weights file of
+            musigma; a released file of a known network; or an ONNX file of ``musigma export``. A
+            file that is called like a network must be given with its folder, such as
+            ``./edsr-baseline``.
         scale: Zoom factor; needed for a name or a file that exists for several.
         value_range: Range that the layers of a bare state dict work in, where the file does not
             tell it: 255 for most released networks, 1 for networks trained with musigma.
@@ -315,7 +317,7 @@ def load(model: str | Path, *, scale: int | None = None, value_range: float | No
         2
     """
     name = str(model)
-    known = [info.name for info in entries()]
+    known = list({*shipped_weights(), *(registered.name for registered in entries())})
     if name in known:
         return _load_name(name, scale)
     path = Path(model)
@@ -324,7 +326,7 @@ def load(model: str | Path, *, scale: int | None = None, value_range: float | No
     if path.suffix or path.name != name:  # no network is called so
         raise WeightsError(f"there is no weights file {name}")
     raise ConfigError(
-        f"{name!r} is neither a weights file nor the name of a network; {nearest(name, known)}"
+        f"{name!r} is neither a weights file nor the name of a model; {nearest(name, known)}"
     )
 
 
@@ -351,10 +353,13 @@ def save(path: str | Path, model: Model | Network, *, half: bool = False, **meta
 
 
 def _load_name(name: str, scale: int | None) -> Model:
-    scale = choose_scale(name, scale, entry(name).scales)
-    shipped = SHIPPED / f"{name}-x{scale}.safetensors"
-    if shipped.is_file():
-        return load_file(shipped, scale=scale)
+    registered = {entry.name: entry.scales for entry in entries()}
+    # Without a scale the shipped ones are meant, even where the network exists for others.
+    scales = {**registered, **shipped_weights()} if scale is None else registered
+    scale = choose_scale(name, scale, scales.get(name) or shipped_weights()[name])
+    shipped = shipped_path(name, scale)
+    if shipped is not None:
+        return replace(load_file(shipped, scale=scale), name=name)
     network = create(name, scale=scale)
     if any(True for _ in network.parameters()):
         raise WeightsError(
@@ -389,8 +394,3 @@ def _load_onnx(path: Path, scale: int | None) -> Model:
     metadata.pop("card", None)
     model = _model_of(WeightsFile(network=network, metadata=metadata, digest=digest))
     return replace(model, onnx=path.read_bytes())
-
-
-def shipped_models() -> Iterator[Path]:
-    """Yield the weights files that ship with the package."""
-    yield from sorted(SHIPPED.glob("*.safetensors"))

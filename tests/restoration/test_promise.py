@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from musigma.images.image_io import ImageMeta, open_image, write_image
-from musigma.model import shipped_models
+from musigma.networks.weights_file import SHIPPED
 from musigma.restoration.options import Options
 from musigma.restoration.promise import promise_for
 from musigma.uncertainty.calibration import Calibration
@@ -112,7 +112,7 @@ def test_unknown_conditions_promise_nothing(tmp_path):
 def test_shipped_weights_promise_something_for_a_clean_picture_and_nothing_for_a_jpeg(tmp_path):
     from musigma.model import load_file
 
-    for path in shipped_models():
+    for path in sorted(SHIPPED.glob("*.safetensors")):
         model = load_file(path)
         level = model.calibration.protocol["noise_std"] if model.takes_noise_level else None
         level = level if level is None or isinstance(level, int | float) else level[0]

@@ -46,12 +46,13 @@ def models(
     if load is not None:
         _show_file(load, scale)
         return
+    if shipped and not json:
+        _show_shipped(name, scale)
+        return
     rows = _choose(name, scale, shipped=shipped)
     if json:
         cards = _cards(rows)
         print_json(cards[0] if name and len(cards) == 1 else cards)
-    elif shipped:
-        _show(_shipped_table(rows), LOAD_NOTE + "\n" + _licence(rows))
     elif name:
         _show(_cost_table(_cards(rows)), MACS_NOTE + "\n" + _about(rows[0][0]))
     else:
@@ -164,25 +165,30 @@ def _cost_table(cards: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _shipped_table(rows: Rows) -> Table:
+def _show_shipped(name: str | None, scale: int | None) -> None:
     from musigma.networks.model_card import purpose_of
-    from musigma.networks.weights_file import shipped_metadata
+    from musigma.networks.weights_file import shipped_metadata, shipped_weights
+    from musigma.types import ConfigError
 
+    chosen = [
+        (weights, factor)
+        for weights, factors in shipped_weights().items()
+        for factor in factors
+        if name in (None, weights) and scale in (None, factor)
+    ]
+    if not chosen:
+        raise ConfigError("no weights ship for this choice; 'musigma models --shipped' lists all")
     table = _table()
-    _add_columns(table, left=("network", "scale"))
-    table.add_column("what the weights do")
-    for entry, scale in rows:
-        metadata = shipped_metadata(entry.name, scale)
+    _add_columns(table, left=("weights", "network", "scale"))
+    table.add_column("what they do")
+    licences = set()
+    for weights, factor in chosen:
+        metadata = shipped_metadata(weights, factor)
         sigma = ", with error bars" if metadata.get("sigma") else ""
-        table.add_row(entry.name, f"x{scale}", purpose_of(metadata) + sigma)
-    return table
-
-
-def _licence(rows: Rows) -> str:
-    from musigma.networks.weights_file import shipped_metadata
-
-    licences = {shipped_metadata(entry.name, scale)["licence"] for entry, scale in rows}
-    return "Licence: " + "; ".join(sorted(licences)) + "."
+        purpose = purpose_of(metadata) + sigma
+        table.add_row(weights, metadata["architecture"], f"x{factor}", purpose)
+        licences.add(metadata["licence"])
+    _show(table, LOAD_NOTE + "\nLicence: " + "; ".join(sorted(licences)) + ".")
 
 
 def _about(entry: "Entry") -> str:

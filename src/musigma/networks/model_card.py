@@ -95,6 +95,8 @@ def purpose_of(metadata: Mapping[str, Any]) -> str:
     scale = metadata.get("scale", 1)
     recipe = metadata.get("training", {}).get("recipe", {})
     verb = f"enlarges by {scale}" if scale > 1 else "restores at the same size"
+    if recipe.get("degrade") == "photo":
+        return f"{verb}; for photographs: blurred, noisy, saved as JPEG, shrunk by any program"
     if recipe.get("degrade"):
         return f"{verb}; trained on images degraded by {recipe['degrade']}"
     if recipe.get("noise_std") is not None:

@@ -56,9 +56,21 @@ class WeightsFile:
 
 
 def shipped_path(name: str, scale: int) -> Path | None:
-    """Return the weights file that ships for a network and scale, if there is one."""
+    """Return the weights file that ships under a name for a scale, if there is one."""
     path = SHIPPED / f"{name}-x{scale}.safetensors"
     return path if path.is_file() else None
+
+
+def shipped_weights() -> dict[str, tuple[int, ...]]:
+    """Return the names under which weights ship, each with its scales.
+
+    Such a name may be that of a network, or say what the weights are for, such as ``photo``.
+    """
+    names: dict[str, tuple[int, ...]] = {}
+    for path in sorted(SHIPPED.glob("*-x*.safetensors")):
+        name, _, scale = path.stem.rpartition("-x")
+        names[name] = (*names.get(name, ()), int(scale))
+    return names
 
 
 def shipped_metadata(name: str, scale: int) -> dict[str, Any]:
