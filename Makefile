@@ -43,4 +43,4 @@ $(VENV)/.dev: $(VENV)/.core
 
 clean:
 	rm -rf $(VENV) out runs build dist .pytest_cache .mypy_cache .ruff_cache
-	find src tests examples benchmarks -name __pycache__ -type d -exec rm -rf {} +
+	find src tests examples studies -name __pycache__ -type d -exec rm -rf {} +

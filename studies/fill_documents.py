@@ -1,6 +1,6 @@
-"""Documents whose tables are generated, never typed.
+"""Fill the tables and numbers of README and docs from the records.
 
-``python -m studies.documents studies/results FILE...`` brings files up to date: what
+``python -m studies.fill_documents studies/results FILE...`` brings files up to date: what
 stands between ``<!-- table: NAME -->`` and ``<!-- end -->`` is replaced by that table.
 """
 
@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from musigma.types import DataError
-from studies.paper.measurements import open_book
+from studies.paper.measurements import load_records
 from studies.paper.report import TABLE_NAMES, make_table
 from studies.paper.tables import Table
-from studies.readme_tables import TABLES, markdown, read_records
+from studies.result_tables import TABLES, markdown, read_records
 
 
 def fill(text: str, results: Path) -> str:
@@ -30,12 +30,12 @@ def _table(name: str, results: Path) -> str:
     if name in TABLES:
         return TABLES[name](read_records(results))
     if name in TABLE_NAMES:
-        return _bare(make_table(name, open_book(results)))
+        return _bare(make_table(name, load_records(results)))
     raise DataError(f"there is no table {name!r}; known: {', '.join((*TABLES, *TABLE_NAMES))}")
 
 
 def _bare(table: Table) -> str:
-    """Return what was measured; `musigma paper table` adds notes, records and what is missing."""
+    """Return the measured rows only; `python -m studies paper table` prints the rest, too."""
     rows = [
         [*row.names, *(cell.text for cell in row.cells)]
         for row in table.rows

@@ -1,5 +1,6 @@
-"""Tables made from records: what README and docs print is generated, never typed."""
+"""Tables made from records; README and docs print them as they are generated."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,24 @@ def markdown(headings: Sequence[str], rows: Rows, *, num_text: int = 1) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def number(value: float | None, form: str) -> str:
+    """Format a number of a record; records hold ``null`` for an infinite PSNR.
+
+    Example:
+        >>> number(37.962, ".2f"), number(None, ".2f")
+        ('37.96', 'inf')
+    """
+    return "inf" if value is None else format(value, form)
+
+
 def fidelity_table(records: Iterable[Record]) -> str:
     """PSNR and SSIM on Y of each model on each set."""
     own = [record for record in records if not _recipe(record).get("keep_mean")]
-    return _by_set(own, lambda r: f"{r['psnr_y']:.2f} / {r['ssim_y']:.4f}", needs="psnr_y")
+
+    def cell(result: dict[str, Any]) -> str:
+        return f"{number(result['psnr_y'], '.2f')} / {number(result['ssim_y'], '.4f')}"
+
+    return _by_set(own, cell, needs="psnr_y")
 
 
 def uncertainty_table(records: Iterable[Record]) -> str:
@@ -44,10 +59,10 @@ def uncertainty_table(records: Iterable[Record]) -> str:
         return f"{pll:.2f} / {result['sigma_psnr']:.2f} / {on_y} / {inside:.1%}"
 
     enlarged = [record for record in records if record.protocol["name"] != "denoise"]
-    # The methods of the leaderboard are calibrated alike, by an average in memory. Where weights
-    # bring another calibration that is what their users get, so it comes last and stands.
+    # The leaderboard calibrates every method in the same way, in memory. Where the weights bring
+    # their own calibration, users get that one, so it comes last and is the one that is shown.
     own_last = sorted(
-        enlarged, key=lambda one: one.model.get("calibration", {}).get("kind") != "average"
+        enlarged, key=lambda record: record.model.get("calibration", {}).get("kind") != "average"
     )
     return _by_set(own_last, cell, needs="pll_calibrated")
 
@@ -57,11 +72,11 @@ def denoising_table(records: Iterable[Record]) -> str:
     cells: dict[str, dict[tuple[str, float], str]] = {}
     for record in records:
         if record.kind == "evaluation" and record.protocol["name"] == "denoise":
-            found = f"{record.result['psnr']:.2f}"
+            cell = number(record.result["psnr"], ".2f")
             if "coverage" in record.result:
-                found += f" / {record.result['coverage']:.1%}"
+                cell += f" / {record.result['coverage']:.1%}"
             column = record.data["name"], record.protocol["noise_std"]
-            cells.setdefault(_label(record.model), {})[column] = found
+            cells.setdefault(_label(record.model), {})[column] = cell
     columns = sorted({column for row in cells.values() for column in row})
     rows = [[name, *(row.get(column, "") for column in columns)] for name, row in cells.items()]
     return markdown(["model", *(f"{name} {noise:g}" for name, noise in columns)], rows)
@@ -72,7 +87,7 @@ def speed_table(records: Iterable[Record]) -> str:
     newest = [record for record in records if record.protocol["name"] == "train-step"]
     if not newest:
         return ""
-    record = max(newest, key=lambda one: one.provenance["date"])
+    record = max(newest, key=lambda record: record.provenance["date"])
     rows = [
         [name, f"{t['median_ms']:.2f}", f"{t['patches_per_second']:.0f}", f"{t['tflops']:.0f}"]
         for name, t in record.result["timings"].items()
@@ -83,27 +98,28 @@ def speed_table(records: Iterable[Record]) -> str:
 
 def runs_table(records: Iterable[Record]) -> str:
     """Validation PSNR of every run that trained a mean, the best first within a scale."""
-    found = []
+    rows = []
     for record in records:
         recipe, result = _recipe(record), record.result
         if record.kind == "training" and not _is_study(recipe) and not recipe.get("keep_mean"):
-            found_psnr = result["validation"]
-            scale, score = record.model["scale"], found_psnr.get("psnr_y", found_psnr.get("psnr"))
+            validation = result["validation"]
+            scale, score = record.model["scale"], validation.get("psnr_y", validation.get("psnr"))
             cells = [recipe["objective"], recipe["optimizer"], str(recipe["batch"])]
             cells += [f"{recipe['learning_rate']:g}", f"{result['seconds']:.0f}"]
-            cells += [str(result["steps"]), f"{score:.2f}"]
-            found.append((scale, -score, [f"{record.model['name']} x{scale}", *cells]))
+            cells += [str(result["steps"]), number(score, ".2f")]
+            order = -math.inf if score is None else -score
+            rows.append((scale, order, [f"{record.model['name']} x{scale}", *cells]))
     headings = ["network", "objective", "optimizer", "batch", "rate", "seconds", "steps", "dB"]
-    return markdown(headings, [row for _, _, row in sorted(found)])
+    return markdown(headings, [row for _, _, row in sorted(rows)])
 
 
 def tiles_table(records: Iterable[Record]) -> str:
     """How far tiles are off the whole picture, of each network that sees all of it at once."""
     rows = [
-        [name, f"{found['largest_share']:.1e}", f"{found['rms_share']:.1e}"]
+        [name, f"{difference['largest_share']:.1e}", f"{difference['rms_share']:.1e}"]
         for record in records
         if record.protocol["name"] == "tile-differences"
-        for name, found in record.result.items()
+        for name, difference in record.result.items()
     ]
     return markdown(["network", "largest", "root mean square"], rows)
 
@@ -131,19 +147,20 @@ def _by_set(
             key = (record.model["scale"], _label(record.model))
             cells.setdefault(key, {})[record.data["name"]] = cell(record.result)
     rows = [
-        [name, *(found.get(one, "") for one in SETS)] for (_, name), found in sorted(cells.items())
+        [name, *(by_set.get(data, "") for data in SETS)]
+        for (_, name), by_set in sorted(cells.items())
     ]
     return markdown(["model", *SETS], rows)
 
 
 def _recipe(record: Record) -> dict[str, Any]:
     """Return what was trained, of a run or of weights of ours; nothing of others' weights."""
-    found: dict[str, Any] = record.model.get("training") or record.model
-    return found.get("recipe") or {}
+    training: dict[str, Any] = record.model.get("training") or record.model
+    return training.get("recipe") or {}
 
 
 def _is_study(recipe: dict[str, Any]) -> bool:
-    # Runs of equal steps are compared with one another, in the table of `musigma paper study`.
+    # Runs of equal steps are compared with one another in the study table.
     return recipe.get("steps") is not None
 
 

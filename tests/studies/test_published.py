@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from musigma.evaluation.record import load_record
-from studies.documents import fill
+from studies.fill_documents import fill
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "studies" / "results"

@@ -3,8 +3,8 @@
 import pytest
 
 from helpers.records import RECIPE, evaluation
-from musigma.evaluation.record import Record
-from studies.readme_tables import fidelity_table, runs_table, uncertainty_table
+from musigma.evaluation.record import Record, load_record
+from studies.result_tables import fidelity_table, runs_table, uncertainty_table
 
 SHIPPED = {"steps": None, "seconds": 60.0, "objective": "sigma_l2"}
 SIGMA = {"psnr_y": 33.0, "ssim_y": 0.9, "pll_calibrated": 3.0, "sigma_psnr": 35.0}
@@ -49,3 +49,13 @@ def test_runs_that_trained_no_mean_are_left_out_of_the_runs():
     assert runs_table([trained()]).count("34.86") == 1
     assert runs_table([trained(keep_mean=True)]).count("34.86") == 0
     assert runs_table([trained(steps=100)]).count("34.86") == 0
+
+
+def test_an_infinite_psnr_is_shown(tmp_path):
+    """A record holds null for it; an image that is restored exactly has one."""
+    perfect = {"psnr_y": float("inf"), "ssim_y": 1.0}
+    evaluation(recipe={"steps": None, "seconds": 9.0}, result=perfect).save(tmp_path / "a.json")
+    record = load_record(tmp_path / "a.json")
+    record.model["training"]["seconds"] = 9.0
+    record.model["training"]["recipe"]["objective"] = "l1"
+    assert "inf / 1.0000" in fidelity_table([record])
