@@ -1,11 +1,18 @@
 """Tables made from records; README and docs print them as they are generated."""
 
+import inspect
+import json
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 from musigma.evaluation.record import Record, load_record
+from musigma.model import load, shipped_models
+from musigma.training.recipe import Recipe, default_values
+from studies.unlike_inputs import INPUTS
 
 SETS = ("Set5", "Set14", "B100", "Urban100")
 Rows = list[list[str]]
@@ -59,12 +66,18 @@ def uncertainty_table(records: Iterable[Record]) -> str:
         return f"{pll:.2f} / {result['sigma_psnr']:.2f} / {on_y} / {inside:.1%}"
 
     enlarged = [record for record in records if record.protocol["name"] != "denoise"]
-    # The leaderboard calibrates every method in the same way, in memory. Where the weights bring
-    # their own calibration, users get that one, so it comes last and is the one that is shown.
-    own_last = sorted(
-        enlarged, key=lambda record: record.model.get("calibration", {}).get("kind") != "average"
+    return _by_set(_own_calibration_last(enlarged), cell, needs="pll_calibrated")
+
+
+def _own_calibration_last(records: Iterable[Record]) -> list[Record]:
+    """Sort records so that a calibration stored in the weights follows one made in memory.
+
+    The leaderboard calibrates every method in the same way, in memory. Users get the calibration
+    of the weights, so it comes last and is the one that is shown.
+    """
+    return sorted(
+        records, key=lambda record: record.model.get("calibration", {}).get("kind") != "average"
     )
-    return _by_set(own_last, cell, needs="pll_calibrated")
 
 
 def denoising_table(records: Iterable[Record]) -> str:
@@ -96,6 +109,27 @@ def speed_table(records: Iterable[Record]) -> str:
     return markdown(headings, rows)
 
 
+def short_speed_table(records: Iterable[Record]) -> str:
+    """The fastest engine of each machine beside plain PyTorch, and a training step."""
+    rows = []
+    records = list(records)
+    for record in records:
+        if record.protocol["name"] == "inference":
+            protocol, timings = record.protocol, record.result["timings"]
+            task = f"enlarge {protocol['width']}x{protocol['height']} x2 with sigma"
+            plain, best = timings["torch"], timings[record.result["fastest"]]
+            cells = [f"{plain['median_ms']:.0f}", f"{best['median_ms']:.1f}"]
+            rows.append([task, record.provenance["device"], *cells, f"{best['times_faster']:.1f}"])
+    for record in records:
+        if record.protocol["name"] == "train-step":
+            timings, result = record.result["timings"], record.result
+            cells = [f"{timings[name]['median_ms']:.1f}" for name in ("plain loop", "l1")]
+            ratio = f"{result['times_faster_than_plain']:.1f}"
+            rows.append(["training step, batch 16", record.provenance["device"], *cells, ratio])
+    headings = ["task", "device", "plain PyTorch (ms)", "musigma (ms)", "times as fast"]
+    return markdown(headings, rows, num_text=2)
+
+
 def runs_table(records: Iterable[Record]) -> str:
     """Validation PSNR of every run that trained a mean, the best first within a scale."""
     rows = []
@@ -124,6 +158,96 @@ def tiles_table(records: Iterable[Record]) -> str:
     return markdown(["network", "largest", "root mean square"], rows)
 
 
+SHIPPED = {"bicubic", "edsr-baseline"}
+
+
+def short_fidelity_table(records: Iterable[Record]) -> str:
+    """PSNR on Y of the shipped models and of bicubic interpolation."""
+    rows = _short_rows(records, lambda result: number(result["psnr_y"], ".2f"), needs="psnr_y")
+    return markdown(["PSNR on Y (dB)", *SETS], rows)
+
+
+def short_coverage_table(records: Iterable[Record]) -> str:
+    """Coverage of the shipped models' own intervals."""
+    rows = _short_rows(records, lambda result: f"{result['coverage']:.1%}", needs="coverage")
+    return markdown(["values inside their 90 % interval", *SETS], rows)
+
+
+def _short_rows(
+    records: Iterable[Record], cell: Callable[[dict[str, Any]], str], *, needs: str
+) -> Rows:
+    """Return a row for each shipped super-resolution model; files are found by their digest."""
+    digests = {load(path).digest for path in shipped_models()} | {""}
+    cells: dict[tuple[str, int], dict[str, str]] = {}
+    for record in _own_calibration_last(records):
+        model = record.model
+        if record.kind != "evaluation" or "baseline" in model or needs not in record.result:
+            continue
+        if model["name"] in SHIPPED and model["digest"] in digests:
+            row = cells.setdefault((model["name"], model["scale"]), {})
+            row[record.data["name"]] = cell(record.result)
+    return [
+        [f"{name} x{scale}", *(row.get(data, "") for data in SETS)]
+        for (name, scale), row in sorted(cells.items(), key=lambda item: item[0][::-1])
+    ]
+
+
+def unlike_inputs_table(records: Iterable[Record]) -> str:
+    """PSNR, coverage and width on inputs that are unlike those of the calibration."""
+    rows = [
+        [
+            name,
+            f"{values['psnr_y']:.2f}",
+            f"{values['coverage']:.1%}",
+            f"{values['least_coverage']:.1%}",
+            f"{values['width_levels']:.1f}",
+        ]
+        for record in records
+        if record.protocol["name"] == "unlike-inputs"
+        for name, values in sorted(
+            record.result.items(), key=lambda item: list(INPUTS).index(item[0])
+        )
+    ]
+    headings = ["input made by", "PSNR on Y (dB)", "inside the 90 % interval"]
+    return markdown([*headings, "least of the pictures", "mean full width (levels of 255)"], rows)
+
+
+def engines_table(records: Iterable[Record]) -> str:
+    """Milliseconds of every engine on the machines that were measured."""
+    rows = []
+    for record in records:
+        if record.protocol["name"] == "inference":
+            protocol = record.protocol
+            size = f"{protocol['width']}x{protocol['height']}"
+            for name, values in record.result["timings"].items():
+                milliseconds = (f"{values[key]:.1f}" for key in ("median_ms", "mean_only_ms"))
+                psnr = number(values.get("psnr_y"), ".3f")
+                ratio = f"{values['times_faster']:.2f}"
+                rows.append([record.provenance["device"], size, name, *milliseconds, ratio, psnr])
+    headings = ["device", "input", "engine", "ms", "ms without sigma", "times as fast", "Set5 (dB)"]
+    return markdown(headings, rows, num_text=3)
+
+
+def recipe_keys_table(_: Iterable[Record]) -> str:
+    """Every key of a recipe with its meaning and default, from the class `Recipe`."""
+    text = inspect.getdoc(Recipe) or ""
+    lines = text.partition("Attributes:\n")[2].partition("\n\n")[0]
+    meanings = dict(re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", lines, flags=re.MULTILINE))
+    rows = []
+    for item in fields(Recipe):
+        required = item.default is MISSING and item.default_factory is MISSING
+        default = "required" if required else f"`{_as_toml(default_values()[item.name])}`"
+        meaning = " ".join(meanings[item.name].split()).replace("``", "`").replace("|", "\\|")
+        rows.append([f"`{item.name}`", meaning, default])
+    return markdown(["key", "meaning", "default"], rows, num_text=3)
+
+
+def _as_toml(value: Any) -> str:
+    if value is None:
+        return "none"
+    return json.dumps(value).replace("{}", "{ }")
+
+
 TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "fidelity": fidelity_table,
     "uncertainty": uncertainty_table,
@@ -131,6 +255,12 @@ TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "training speed": speed_table,
     "training runs": runs_table,
     "tile differences": tiles_table,
+    "short fidelity": short_fidelity_table,
+    "short coverage": short_coverage_table,
+    "short speed": short_speed_table,
+    "unlike inputs": unlike_inputs_table,
+    "engines": engines_table,
+    "recipe keys": recipe_keys_table,
 }
 
 

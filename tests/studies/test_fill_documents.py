@@ -30,3 +30,31 @@ def test_only_what_was_measured_stands_there(tmp_path):
 def test_a_table_that_does_not_exist_is_named(tmp_path):
     with pytest.raises(DataError, match="no table 'leaderbord'"):
         fill("<!-- table: leaderbord -->\n<!-- end -->", tmp_path)
+
+
+def filled(mark: str, folder) -> str:
+    return fill(f"<!--= {mark} -->old<!--/-->", folder).partition("-->")[2].partition("<")[0]
+
+
+def test_a_number_comes_from_its_record(tmp_path):
+    record = evaluation(result={"psnr_y": 37.962, "timings": {"a": {"ms": 8.0}, "b": {"ms": 2.0}}})
+    save_all(tmp_path, a=record, b=evaluation(result={"psnr_y": 36.5}))
+    assert filled("a; psnr_y; .2f", tmp_path) == "37.96"
+    assert filled("a; timings/a/ms; .1f", tmp_path) == "8.0"
+    assert filled("a; timings/a/ms over timings/b/ms; .1f", tmp_path) == "4.0"
+    assert filled("a minus b; psnr_y; .2f", tmp_path) == "1.46"
+
+
+@pytest.mark.parametrize(
+    ("mark", "line"),
+    [
+        ("a; psnr; .2f", "has no result 'psnr'"),
+        ("a; psnr_y", "expected 'RECORD; KEY; FORMAT'"),
+        ("missing; psnr_y; .2f", "could not be read"),
+        ("study; runs; l1; Set5", "no gain of 'l1'"),
+    ],
+)
+def test_a_mark_that_cannot_be_filled_is_named(tmp_path, mark, line):
+    save_all(tmp_path, a=evaluation())
+    with pytest.raises(DataError, match=line):
+        filled(mark, tmp_path)
