@@ -57,7 +57,7 @@ def bench_train(
             num_channels=chosen.channels,
             progress=lambda done, _: bar.update(task, completed=done),
         )
-    bank = build_bank(images, scale=chosen.scale, patch=chosen.patch, device=selected)
+    bank = build_bank(images, degradation=chosen.degradation(), patch=chosen.patch, device=selected)
     result = bench_training(
         chosen,
         bank,

@@ -8,7 +8,8 @@ from scipy import stats
 from torch import Tensor
 
 from helpers.runs import CPU, pictures, write_pictures
-from musigma.datasets.patch_bank import Bank, build_bank, load_images, mix
+from musigma.datasets.patch_bank import Bank, build_bank, load_images, splitmix64
+from musigma.degradations import Bicubic, Noise, parse
 from musigma.functional.geometry import dihedral, pad
 from musigma.functional.resize import bicubic_down
 from musigma.types import DataError, ImageError
@@ -36,13 +37,13 @@ def test_mix_is_splitmix64():
     # The first outputs of SplitMix64 with seed 0, as in the test vectors of its public-domain
     # reference (S. Vigna, splitmix64.c) and of Java's SplittableRandom.
     expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    found = mix(torch.tensor([1, 2, 3])).tolist()
+    found = splitmix64(torch.tensor([1, 2, 3])).tolist()
     assert [value % 2**64 for value in found] == expected
 
 
 def test_mix_of_neighbours_is_unrelated():
     numbers = torch.arange(100_000)
-    hashes = mix(numbers)
+    hashes = splitmix64(numbers)
     assert hashes.unique().numel() == numbers.numel()
     bits = torch.arange(64)
     ones = ((hashes.unsqueeze(1) >> bits) & 1).double().mean(0)
@@ -50,7 +51,7 @@ def test_mix_of_neighbours_is_unrelated():
     assert (ones - 0.5).abs().max() < five_deviations
     # A changed bit of the number changes each bit of the hash every other time.
     for bit in (0, 1, 16, 40, 63):
-        changed = hashes ^ mix(numbers ^ (torch.tensor(1) << bit))
+        changed = hashes ^ splitmix64(numbers ^ (torch.tensor(1) << bit))
         share = ((changed.unsqueeze(1) >> bits) & 1).double().mean(0)
         assert (share - 0.5).abs().max() < five_deviations
 
@@ -60,7 +61,7 @@ def test_every_place_and_view_is_equally_likely():
     # as it has pixels: 42 with 4 * 5 places, 20 with 3 * 2.
     images = [torch.arange(42).view(1, 6, 7), torch.arange(100, 120).view(1, 5, 4)]
     images = [image.to(torch.uint8) for image in images]
-    bank = build_bank(images, scale=1, patch=3, device=CPU)
+    bank = build_bank(images, degradation=Noise(25), patch=3, device=CPU)
     cells = torch.cat([views(image, 3, 1) for image in images]).flatten(0, 1).flatten(1)
     assert len(cells) == 26 * 8
     number = 26 * 8 * 100
@@ -76,7 +77,7 @@ def test_every_place_and_view_is_equally_likely():
 
 
 def test_every_place_is_equally_likely_over_many_steps():
-    bank = build_bank(pictures(2, 11, 9), scale=1, patch=8, device=CPU)
+    bank = build_bank(pictures(2, 11, 9), degradation=Noise(25), patch=8, device=CPU)
     counts = Counter(sample(bank, step, 1).target.numpy().tobytes() for step in range(2560))
     assert len(counts) == 2 * (4 * 2) * 8
     assert stats.chisquare(list(counts.values())).pvalue > 0.01
@@ -85,7 +86,7 @@ def test_every_place_is_equally_likely_over_many_steps():
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_low_is_what_imresize_makes_of_the_target_and_its_surroundings(scale):
     images, patch, margin = pictures(2, 37, 31), 5, 2 * scale
-    bank = build_bank(images, scale=scale, patch=patch, device=CPU)
+    bank = build_bank(images, degradation=Bicubic(scale), patch=patch, device=CPU)
     # Every place, also off the grid of the scale; beyond the border pictures are mirrored.
     framed = [pad(image, (margin,) * 4, mode="symmetric") for image in images]
     wide = torch.cat([views(image, patch * scale + 2 * margin, 1) for image in framed])
@@ -106,10 +107,10 @@ def test_low_is_what_imresize_makes_of_the_target_and_its_surroundings(scale):
 
 def test_channels_come_in_any_order_where_that_is_asked_for():
     image = torch.tensor([10, 20, 30], dtype=torch.uint8).view(3, 1, 1).expand(3, 16, 16)
-    usual = build_bank([image], scale=2, patch=8, device=CPU)
+    usual = build_bank([image], degradation=Bicubic(2), patch=8, device=CPU)
     colours = (sample(usual, 0, 60).target[:, :, 0, 0] * 255).round().int()
     assert colours.unique(dim=0).tolist() == [[10, 20, 30]]
-    bank = build_bank([image], scale=2, patch=8, device=CPU, swap_channels=True)
+    bank = build_bank([image], degradation=Bicubic(2), patch=8, device=CPU, swap_channels=True)
     patches = sample(bank, 0, 600)
     orders = Counter(map(tuple, (patches.target[:, :, 0, 0] * 255).round().int().tolist()))
     assert len(orders) == 6
@@ -118,38 +119,61 @@ def test_channels_come_in_any_order_where_that_is_asked_for():
 
 
 def test_patches_are_channels_last():
-    patches = sample(build_bank(pictures(), scale=2, patch=8, device=CPU), 0, 2)
+    patches = sample(build_bank(pictures(), degradation=Bicubic(2), patch=8, device=CPU), 0, 2)
     assert patches.degraded.is_contiguous(memory_format=torch.channels_last)
     assert patches.target.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_patches_follow_from_seed_and_step():
-    bank = build_bank(pictures(), scale=2, patch=8, device=CPU)
-    for ours, again in zip(sample(bank, 7, 4, seed=3), sample(bank, 7, 4, seed=3), strict=True):
-        assert torch.equal(ours, again)
+    bank = build_bank(pictures(), degradation=Bicubic(2), patch=8, device=CPU)
+    first, again = (sample(bank, 7, 4, seed=3) for _ in range(2))
+    assert torch.equal(first.degraded, again.degraded)
+    assert torch.equal(first.target, again.target)
     for other in (sample(bank, 8, 4, seed=3), sample(bank, 7, 4, seed=4)):
         assert not torch.equal(sample(bank, 7, 4, seed=3).target, other.target)
 
 
 def test_processes_share_a_batch():
-    bank = build_bank(pictures(), scale=2, patch=8, device=CPU)
+    chain = parse("blur(0..2) | area/lanczos | jpeg(30..95)", scale=2)
+    bank = build_bank(pictures(), degradation=chain, patch=8, device=CPU)
     whole = sample(bank, 5, 16)
     shares = [sample(bank, 5, 4, first=4 * rank) for rank in range(4)]
-    for ours, parts in zip(whole, zip(*shares, strict=True), strict=True):
-        assert torch.equal(ours, torch.cat(parts))
+    assert torch.equal(whole.target, torch.cat([share.target for share in shares]))
+    # Sums in another order may differ by a rounding, which JPEG may turn into a level.
+    difference = (whole.degraded - torch.cat([share.degraded for share in shares])).abs()
+    assert (difference > 1e-5).float().mean() < 0.01
 
 
 def test_noise_levels_fill_the_range():
-    bank = build_bank(pictures(), scale=1, patch=8, device=CPU)
+    bank = build_bank(pictures(), degradation=Noise((0, 50)), patch=8, device=CPU)
     patches = sample(bank, 0, 10_000)
-    assert patches.degraded is patches.target
-    assert 0 <= patches.level.min() < 1e-3
-    assert 1 - 1e-3 < patches.level.max() < 1
-    assert stats.kstest(patches.level.numpy(), "uniform").pvalue > 0.01
+    assert stats.kstest(patches.noise_level.numpy() / 50, "uniform").pvalue > 0.01
+    noise = 255 * (patches.degraded - patches.target)
+    strong = patches.noise_level > 25
+    measured = noise.std((1, 2, 3))[strong] / patches.noise_level[strong]
+    assert measured.mean() == pytest.approx(1, rel=0.01)
+
+
+def test_degraded_patches_are_those_of_the_degraded_image():
+    """With margins, the borders of a patch are not those of a picture."""
+    image = pictures(1, 80, 72)[0]
+    chain = parse("blur(1.2) | area", scale=2)
+    bank = build_bank([image], degradation=chain, patch=8, device=CPU)
+    whole = image[None].float() / 255
+    degraded = chain(whole, torch.zeros(1, 0))[0]
+    patches = sample(bank, 0, 512).degraded
+    # One in eight is not turned, and one in four of those lies on the grid of the whole image.
+    assert sum(_lies_in(patch, degraded) for patch in patches) >= 4
+
+
+def _lies_in(patch: Tensor, image: Tensor) -> bool:
+    windows = image.unfold(1, 8, 1).unfold(2, 8, 1)
+    distance = (windows - patch[:, None, None]).abs().amax((0, 3, 4))
+    return bool(distance.min() < 1e-5)
 
 
 def test_every_pixel_is_kept():
-    bank = build_bank(pictures(1, 37, 31), scale=3, patch=10, device=CPU)
+    bank = build_bank(pictures(1, 37, 31), degradation=Bicubic(3), patch=10, device=CPU)
     assert bank.num_bytes == bank.values.numel() == 3 * 37 * 31
 
 
@@ -157,16 +181,18 @@ def test_small_images_are_left_out():
     one_pixel = torch.zeros(3, 1, 1, dtype=torch.uint8)
     narrow = torch.zeros(3, 40, 15, dtype=torch.uint8)
     fitting = torch.full((3, 16, 16), 200, dtype=torch.uint8)
-    bank = build_bank([one_pixel, narrow, fitting], scale=2, patch=8, device=CPU)
+    bank = build_bank([one_pixel, narrow, fitting], degradation=Bicubic(2), patch=8, device=CPU)
     assert bank.num_images == 1
     assert (sample(bank, 0, 8).target == 200 / 255).all()
     with pytest.raises(DataError, match="no training image has room for a patch of 16x16 pixels"):
-        build_bank([one_pixel, narrow], scale=2, patch=8, device=CPU)
+        build_bank([one_pixel, narrow], degradation=Bicubic(2), patch=8, device=CPU)
 
 
 def test_images_of_different_channels_are_refused():
     with pytest.raises(DataError, match=r"\[1, 3\] channels"):
-        build_bank([*pictures(1), *pictures(1, channels=1)], scale=2, patch=8, device=CPU)
+        build_bank(
+            [*pictures(1), *pictures(1, channels=1)], degradation=Bicubic(2), patch=8, device=CPU
+        )
 
 
 def test_files_are_loaded_in_order(tmp_path):

@@ -19,6 +19,7 @@ REDUCED = {
     "drunet": {"num_blocks": 1, "widths": (8, 8, 12, 16)},
     "drunet-grey": {"num_blocks": 1, "widths": (8, 8, 12, 16)},
     "drunet-small": {"num_blocks": 2, "widths": (8, 8, 8, 8)},
+    "drunet-small-blind": {"num_blocks": 2, "widths": (8, 8, 8, 8)},
     "edsr": {"num_blocks": 1, "width": 16},
     "edsr-baseline": {"num_blocks": 1},
     "ffdnet": {"num_layers": 3},

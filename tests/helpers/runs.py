@@ -81,7 +81,7 @@ def write_recipe(path: Path, **changes: Any) -> Path:
 
 def small_bank(recipe: Recipe, device: torch.device = CPU) -> Bank:
     images = pictures(channels=recipe.channels)
-    return build_bank(images, scale=recipe.scale, patch=recipe.patch, device=device)
+    return build_bank(images, degradation=recipe.degradation(), patch=recipe.patch, device=device)
 
 
 def small_step(recipe: Recipe, *, bank: Bank | None = None, device: torch.device = CPU) -> Step:

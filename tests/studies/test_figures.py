@@ -11,6 +11,7 @@ import torch
 from helpers.records import run, save_all
 from musigma.datasets.demo_photo import portrait
 from musigma.datasets.patch_bank import build_bank
+from musigma.degradations import Bicubic
 from musigma.functional.color import to_uint8
 from musigma.restoration.figures import write_picture
 from musigma.types import ConfigError
@@ -22,7 +23,7 @@ from studies.paper.measurements import RESULTS, load_records
 @pytest.fixture(scope="module")
 def bank():
     image = to_uint8(portrait())[0, :, :128, :128]
-    return build_bank([image], scale=2, patch=8, device=torch.device("cpu"))
+    return build_bank([image], degradation=Bicubic(2), patch=8, device=torch.device("cpu"))
 
 
 def test_sigma_collapses_in_the_loss_and_survives_beside_it(bank):

@@ -117,8 +117,18 @@ def test_noise_levels_are_a_range():
     with pytest.raises(ConfigError, match="noise_std must be"):
         make_recipe(values)
     assert make_recipe(values | {"noise_std": [0, 50]}).noise_std == (0.0, 50.0)
-    with pytest.raises(ConfigError, match="goes with scale = 1"):
-        make_recipe({key: value for key, value in values.items() if key != "noise_std"})
+    del values["noise_std"]
+    with pytest.raises(ConfigError, match="at scale 1 say how inputs are made"):
+        make_recipe(values)
+    assert make_recipe(values | {"degrade": "jpeg(30..95)"}).degradation().scale == 1
+
+
+def test_a_degradation_is_read_before_anything_is_loaded():
+    assert str(make_recipe(small_values()).degradation()) == "bicubic"
+    chain = make_recipe(small_values(degrade="blur(0..2) | area | jpeg(30..95)")).degradation()
+    assert str(chain) == "blur(0..2) | area | jpeg(30..95)"
+    with pytest.raises(ConfigError, match="did you mean 'jpeg'"):
+        make_recipe(small_values(degrade="jpg(30)"))
 
 
 def test_a_missing_key_is_named():

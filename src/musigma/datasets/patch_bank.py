@@ -16,8 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from musigma.degradations import Degradation
 from musigma.functional.color import match_channels, to_uint8
-from musigma.functional.resize import resize
 from musigma.images.image_io import read_image
 from musigma.types import DataError
 
@@ -28,45 +28,45 @@ class Patches(NamedTuple):
     """A batch.
 
     Attributes:
-        degraded: Input, ``(N, C, h, w)``; the target itself where noise is added later.
+        degraded: Input of the network, ``(N, C, h, w)``.
         target: What the network should return, ``(N, C, scale h, scale w)``.
-        level: A number in ``[0, 1)`` for each patch, by which a noise level is chosen, ``(N,)``.
+        noise_level: Standard deviation of the noise of each patch in 8-bit levels, ``(N,)``, where
+            white noise is all that was done to it; else `None`.
     """
 
     degraded: Tensor
     target: Tensor
-    level: Tensor
+    noise_level: Tensor | None
 
 
-class Cuts(NamedTuple):
+class RawPatches(NamedTuple):
     """What patches are made of.
 
     Attributes:
         pixels: Targets and their margins as bytes, ``(N, H, W, C)``.
-        level: As in `Patches`.
+        draws: Uniform numbers in ``[0, 1)`` that decide the degradation, ``(N, num_draws)``.
     """
 
     pixels: Tensor
-    level: Tensor
+    draws: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bank:
     """Images on one device, flattened to bytes in the order row, column, channel.
 
-    Input patches are not kept but made, from wherever a patch happens to lie: given those of one
-    grid alone, a network learns the pictures by heart (docs/training.md).
+    Input patches are not stored. They are made from wherever a patch happens to lie: given those of
+    one grid alone, a network learns the pictures by heart (docs/training.md).
 
     Attributes:
         values: The bytes of all images.
         offsets: Where each image begins.
         heights: Of each image.
         widths: Of each image.
-        ends: Running sum of their pixels, by which an image is found.
-        scale: Zoom factor; at 1, for denoising, the input is left to be made from the target.
-        patch: Side of a patch of the input.
+        ends: Running sum of their pixels, by which an image is chosen.
+        patch: Side of an input patch.
         orders: The orders in which the channels may come, ``(K, C)``.
-        shrinking: Makes a column of the input from one of the target and its margins.
+        degradation: Makes an input from its target.
     """
 
     values: Tensor
@@ -74,10 +74,9 @@ class Bank:
     heights: Tensor
     widths: Tensor
     ends: Tensor
-    scale: int
     patch: int
     orders: Tensor
-    shrinking: Tensor
+    degradation: Degradation
 
     @property
     def num_images(self) -> int:
@@ -109,26 +108,28 @@ class Bank:
         Returns:
             The patches, float32 in ``[0, 1]`` and in channels-last order.
         """
-        return finish(self.cut(step, batch=batch, seed=seed, first=first), self.shrinking)
+        raw = self.cut(step, batch=batch, seed=seed, first=first)
+        return to_patches(raw, self.degradation)
 
-    def cut(self, step: Tensor, *, batch: int, seed: int | Tensor, first: int = 0) -> Cuts:
-        """Gather what `finish` makes the patches of; arguments as those of `sample`."""
+    def cut(self, step: Tensor, *, batch: int, seed: int | Tensor, first: int = 0) -> RawPatches:
+        """Gather what `to_patches` makes the patches of; arguments as those of `sample`."""
         numbers = torch.arange(first, first + batch, device=self.device)
-        key = mix(mix(step + (seed << 32)) + numbers)
-        turn = mix(key) & 7
-        level = (mix(key + 1) & _24_BITS).float() / (_24_BITS + 1)
+        key = splitmix64(splitmix64(step + (seed << 32)) + numbers)
+        turn = splitmix64(key) & 7
         image = torch.searchsorted(self.ends, _below(self.ends[-1], key), right=True)
-        size = self.patch * self.scale
-        row = _below(self.heights[image] - size + 1, mix(key + 2))
-        column = _below(self.widths[image] - size + 1, mix(key + 3))
-        order = _below(len(self.orders), mix(key + 4))
-        margin = _margin(self.shrinking)
-        return Cuts(
-            self._gather(
-                image, row - margin, column - margin, turn=turn, order=order, size=size + 2 * margin
-            ),
-            level,
+        size, margin = self.patch * self.degradation.scale, self.degradation.margin
+        row = _below(self.heights[image] - size + 1, splitmix64(key + 2))
+        column = _below(self.widths[image] - size + 1, splitmix64(key + 3))
+        order = _below(len(self.orders), splitmix64(key + 4))
+        pixels = self._gather(
+            image, row - margin, column - margin, turn=turn, order=order, size=size + 2 * margin
         )
+        return RawPatches(pixels, self._draws(key))
+
+    def _draws(self, key: Tensor) -> Tensor:
+        index = torch.arange(5, 5 + self.degradation.num_draws, device=self.device)
+        hashes = splitmix64(key.view(-1, 1) + index)
+        return (hashes & _24_BITS).float() / (_24_BITS + 1)
 
     def _gather(
         self, image: Tensor, row: Tensor, column: Tensor, *, turn: Tensor, order: Tensor, size: int
@@ -147,38 +148,29 @@ class Bank:
         return self.values[pixel.unsqueeze(-1) + channel.view(len(channel), 1, 1, -1)]
 
 
-def finish(cuts: Cuts, shrinking: Tensor) -> Patches:
-    """Make patches, wherever their pixels lie now; `shrinking` is the bank's."""
-    margin = _margin(shrinking)
-    size = cuts.pixels.shape[1] - 2 * margin
-    target = _unit(cuts.pixels[:, margin : margin + size, margin : margin + size])
-    return Patches(_unit(_shrink(cuts.pixels, shrinking)) if margin else target, target, cuts.level)
+def to_patches(raw: RawPatches, degradation: Degradation) -> Patches:
+    """Degrade targets with their margins, and cut the margins off."""
+    margin, scale = degradation.margin, degradation.scale
+    whole = raw.pixels.float().div(255).permute(0, 3, 1, 2)
+    degraded = _without_border(degradation(whole, raw.draws), margin // scale)
+    target = _without_border(whole, margin)
+    return Patches(
+        degraded.contiguous(memory_format=torch.channels_last),
+        target.contiguous(memory_format=torch.channels_last),
+        degradation.noise_level(raw.draws),
+    )
 
 
-def _shrink(pixels: Tensor, shrinking: Tensor) -> Tensor:
-    # To the bit what `bicubic_down` makes: double precision, rounded after each pass.
-    number, side, _, channels = pixels.shape
-    degraded = (shrinking @ pixels.double().view(number, side, -1) + 0.5).floor().clamp(0, 255)
-    degraded = degraded.view(number, -1, side, channels).transpose(1, 2).reshape(number, side, -1)
-    degraded = (shrinking @ degraded + 0.5).floor().clamp(0, 255)
-    return degraded.view(number, len(shrinking), len(shrinking), channels).transpose(1, 2)
+def _without_border(image: Tensor, border: int) -> Tensor:
+    height, width = image.shape[-2:]
+    return image[..., border : height - border, border : width - border]
 
-
-def _margin(shrinking: Tensor) -> int:
-    """Return how many pixels of the target lie beyond each end, of which the input is made."""
-    small, side = shrinking.shape
-    scale = side // (small + 2 * _REACH)
-    return _REACH * scale if scale > 1 else 0
-
-
-_REACH = 2
-"""A pixel of the input is made of less than two pixels of its own size to each side."""
 
 _POSITIVE = (1 << 62) - 1
 _24_BITS = (1 << 24) - 1
 
 
-def mix(value: Tensor) -> Tensor:
+def splitmix64(value: Tensor) -> Tensor:
     """Hash 64-bit integers so that neighbours become unrelated (the finaliser of SplitMix64)."""
     value = value * -7046029254386353131
     value = (value ^ _shift(value, 30)) * -4658895280553007687
@@ -195,20 +187,16 @@ def _below(number: Tensor | int, key: Tensor) -> Tensor:
     return key.bitwise_and(_POSITIVE) % number
 
 
-def _mirrored(place: Tensor, length: Tensor) -> Tensor:
-    """Return a place inside the image for one a little outside, as imresize does at borders."""
-    place = torch.where(place < 0, -1 - place, place)
-    return torch.where(place < length, place, 2 * length - 1 - place)
-
-
-def _unit(pixels: Tensor) -> Tensor:
-    return pixels.float().div(255).contiguous().permute(0, 3, 1, 2)
+def _mirrored(position: Tensor, length: Tensor) -> Tensor:
+    """Return a position inside the image for any outside, mirrored as imresize does at borders."""
+    position = torch.remainder(position, 2 * length)
+    return torch.minimum(position, 2 * length - 1 - position)
 
 
 def build_bank(
     images: Iterable[Tensor],
     *,
-    scale: int,
+    degradation: Degradation,
     patch: int,
     device: torch.device,
     swap_channels: bool = False,
@@ -217,15 +205,16 @@ def build_bank(
 
     Args:
         images: The images; all of one number of channels.
-        scale: Zoom factor between a target and the input, made by MATLAB's imresize in 8 bits.
+        degradation: Makes an input from its target.
         patch: Side of an input patch.
         device: Where the bytes go.
         swap_channels: Whether patches come with their channels in any order.
     """
-    fitting = [image for image in images if min(image.shape[-2:]) >= patch * scale]
+    side = patch * degradation.scale
+    fitting = [image for image in images if min(image.shape[-2:]) >= side]
     if not fitting:
         raise DataError(
-            f"no training image has room for a patch of {patch * scale}x{patch * scale} pixels; "
+            f"no training image has room for a patch of {side}x{side} pixels; "
             "use larger images or a smaller patch"
         )
     channels = {image.shape[0] for image in fitting}
@@ -240,18 +229,10 @@ def build_bank(
         heights=sizes[:, 1].to(device),
         widths=sizes[:, 2].to(device),
         ends=(sizes[:, 1] * sizes[:, 2]).cumsum(0).to(device),
-        scale=scale,
         patch=patch,
         orders=torch.tensor(orders if swap_channels else orders[:1]).to(device),
-        shrinking=_shrinking(patch, scale).to(device),
+        degradation=degradation,
     )
-
-
-def _shrinking(patch: int, scale: int) -> Tensor:
-    """Return imresize away from borders as a matrix, ``(patch, (patch + 2 * reach) * scale)``."""
-    small = patch + 2 * _REACH
-    unit = torch.eye(small * scale, dtype=torch.float64)
-    return resize(unit[None, None], size=(small, small * scale))[0, 0, _REACH:-_REACH]
 
 
 def load_images(

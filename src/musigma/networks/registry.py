@@ -28,6 +28,7 @@ class Entry:
         paper: Where it was published.
         year: When.
         noise_map: Whether its last input channel is a map of the noise level.
+        purpose: What it is for, where its scales do not say so.
         recognise: Tells from the keys of a foreign state dict which variant of the family it is.
         adapt: Renames the keys of a recognised foreign state dict to ours.
     """
@@ -38,12 +39,15 @@ class Entry:
     paper: str
     year: int
     noise_map: bool = False
+    purpose: str = ""
     recognise: Recogniser | None = None
     adapt: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None
 
     @property
     def task(self) -> str:
-        """``"upscale"`` or ``"denoise"``."""
+        """``"upscale"``, ``"denoise"`` or ``"restoration"``."""
+        if self.purpose:
+            return self.purpose
         return "denoise" if self.scales == (1,) else "upscale"
 
 
@@ -93,7 +97,7 @@ def create(name: str, *, scale: int, **settings: Any) -> Network:
         hint = nearest(unknown[0], allowed)
         raise ConfigError(f"{name} has no setting {unknown[0]!r}; {hint}") from error
     network.build_spec = BuildSpec(name, scale, settings)
-    network.takes_noise_level = found.noise_map
+    network.takes_noise_level = found.noise_map and settings.get("noise_level", True)
     return network
 
 

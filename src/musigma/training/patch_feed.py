@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from musigma.datasets.patch_bank import Bank, Cuts, Patches, finish
+from musigma.datasets.patch_bank import Bank, Patches, RawPatches, to_patches
 
 
 class HostFeed:
@@ -28,9 +28,8 @@ class HostFeed:
         self.batch, self.seed, self.first = batch, seed, first
         self.pinned = device.type == "cuda"
         self.pool = ThreadPoolExecutor(1)
-        self.shrinking = bank.shrinking.to(device)
-        self.ahead: tuple[int, Future[Cuts]] | None = None
-        self.buffers = Cuts(*(part.to(device) for part in self._gather(0)))
+        self.ahead: tuple[int, Future[RawPatches]] | None = None
+        self.buffers = RawPatches(*(part.to(device) for part in self._gather(0)))
 
     def send(self, step: int) -> None:
         """Put what a step needs into the buffers, and start on what the next does."""
@@ -42,8 +41,8 @@ class HostFeed:
 
     def patches(self) -> Patches:
         """Make patches of what was sent last."""
-        return finish(self.buffers, self.shrinking)
+        return to_patches(self.buffers, self.bank.degradation)
 
-    def _gather(self, step: int) -> Cuts:
+    def _gather(self, step: int) -> RawPatches:
         cuts = self.bank.cut(torch.tensor(step), batch=self.batch, seed=self.seed, first=self.first)
-        return Cuts(*(part.pin_memory() for part in cuts)) if self.pinned else cuts
+        return RawPatches(*(part.pin_memory() for part in cuts)) if self.pinned else cuts

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from torch import nn
 
+from musigma.degradations import Degradation, Noise, parse
 from musigma.losses import Objective
 from musigma.networks import entry
 from musigma.types import ConfigError, nearest
@@ -45,7 +46,9 @@ class Recipe:
         swap_channels: Whether patches come with their colours in any order: more pictures, too.
         validation: The set on which progress is measured; empty for none.
         channels: 3 for colour, 1 for grey.
-        noise_std: For denoising, the range of noise levels, in 8-bit units.
+        noise_std: For a denoiser, the range of noise levels, in 8-bit units.
+        degrade: How inputs are made from targets, such as ``blur(0..2) | area | jpeg(30..95)`` or
+            ``photo`` (`musigma.degradations.text` has the grammar); by default bicubic shrinking.
         batch: Patches per step, over all processes together.
         patch: Side of an input patch.
         steps: Budget in updates; or else ``seconds``.
@@ -86,6 +89,7 @@ class Recipe:
     validation: str = ""
     channels: Literal[1, 3] = 3
     noise_std: tuple[float, float] | None = None
+    degrade: str = ""
     steps: int | None = None
     seconds: float | None = None
     schedule: Literal["cosine", "halving", "constant"] = "cosine"
@@ -111,8 +115,7 @@ class Recipe:
             raise ConfigError("give the budget either as steps or as seconds")
         if not self.data:
             raise ConfigError("data must name at least one set or folder")
-        if (self.noise_std is None) == (self.scale == 1):
-            raise ConfigError("noise_std = [low, high] goes with scale = 1, and only with it")
+        self._check_degradation(takes_noise_level=found.noise_map)
         if self.noise_std is not None and self.noise_std[0] > self.noise_std[1]:
             raise ConfigError(f"noise_std must be [low, high], got {list(self.noise_std)}")
         if self.keep_mean and not (self.sigma and self.start_from):
@@ -129,6 +132,21 @@ class Recipe:
                 f"objective {self.objective!r} does not train sigma; add a term such as "
                 "0.01 * sigma_l1, or set sigma = false"
             )
+
+    def _check_degradation(self, *, takes_noise_level: bool) -> None:
+        if self.noise_std is not None and (self.scale > 1 or self.degrade):
+            raise ConfigError("noise_std goes with scale = 1 and without degrade")
+        if takes_noise_level and self.noise_std is None:
+            raise ConfigError(
+                f"{self.network} is told the noise level; set noise_std = [low, high]"
+            )
+        if self.scale == 1 and self.noise_std is None and not self.degrade:
+            raise ConfigError(
+                "at scale 1 say how inputs are made: noise_std = [low, high] for white noise, or "
+                'degrade = "..."'
+            )
+        if self.noise_std is None:
+            parse(self.degrade, scale=self.scale)
 
     def _check_numbers(self) -> None:
         for names, text, fits in _RANGES:
@@ -148,6 +166,12 @@ class Recipe:
             return self.learning_rate
         rest = (min(progress, 1.0) - self.warmup) / (1 - self.warmup)
         return self.learning_rate * max(0.5 * (1 + math.cos(math.pi * rest)), 1e-3)
+
+    def degradation(self) -> Degradation:
+        """Return how inputs are made from targets."""
+        if self.noise_std is not None:
+            return Noise(self.noise_std)
+        return parse(self.degrade, scale=self.scale)
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings as plain values, for records and checkpoints."""

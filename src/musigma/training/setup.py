@@ -152,7 +152,7 @@ def load_bank(recipe: Recipe, device: torch.device, journal: Journal | None = No
         place = torch.device("cpu")
     return build_bank(
         images,
-        scale=recipe.scale,
+        degradation=recipe.degradation(),
         patch=recipe.patch,
         device=place,
         swap_channels=recipe.swap_channels,

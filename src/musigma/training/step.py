@@ -63,7 +63,6 @@ class Step:
         self._feed = (
             None if bank.device.type == device.type else HostFeed(bank, device, **self._choice)
         )
-        self.noise_map = network.takes_noise_level
         self.network = network.to(device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = objective.to(device)
@@ -193,16 +192,13 @@ class Step:
 
     def _loss_of_patches(self) -> Tensor:
         if self._feed is not None:
-            degraded, target, level = self._feed.patches()
+            degraded, target, noise_level = self._feed.patches()
         else:
-            degraded, target, level = self.bank.sample(self.number, **self._choice)
-        if self.recipe.noise_std is not None:
-            least, most = self.recipe.noise_std
-            level = (least + (most - least) * level).view(-1, 1, 1, 1) / 255
-            noisy = target + level * torch.randn_like(target)
-            degraded = noisy
-            if self.noise_map:
-                degraded = torch.cat([noisy, level.expand_as(noisy[:, :1])], dim=1)
+            degraded, target, noise_level = self.bank.sample(self.number, **self._choice)
+        if self.worker.takes_noise_level:
+            assert noise_level is not None
+            level = noise_level.view(-1, 1, 1, 1) / 255
+            degraded = torch.cat([degraded, level.expand_as(degraded[:, :1])], dim=1)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             prediction = self.worker(degraded)
         mean, sigma = prediction

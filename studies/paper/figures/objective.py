@@ -8,6 +8,7 @@ from torch import Tensor
 
 from musigma.datasets.demo_photo import portrait
 from musigma.datasets.patch_bank import Bank, build_bank
+from musigma.degradations import Bicubic
 from musigma.functional.color import to_uint8
 from musigma.functional.objectives import laplace_nll
 from musigma.losses import Objective
@@ -64,7 +65,9 @@ def train_tiny(text: str, bank: Bank, *, num_steps: int = NUM_STEPS, seed: int =
 @style()
 def draw_collapse(record_set: RecordSet) -> Drawing:  # noqa: ARG001 - every figure is given the records
     """Draw mean sigma of each channel over the steps, under two objectives."""
-    bank = build_bank([to_uint8(portrait())[0]], scale=2, patch=24, device=torch.device("cpu"))
+    bank = build_bank(
+        [to_uint8(portrait())[0]], degradation=Bicubic(2), patch=24, device=torch.device("cpu")
+    )
     figure = new_figure(3.3)
     panels = figure.subplots(1, 2, sharey=True)
     titles = {

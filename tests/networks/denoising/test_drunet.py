@@ -34,6 +34,24 @@ def test_small_form_costs_a_tenth_or_so():
     assert 7 < large.macs_g / small.macs_g < 12
 
 
+def test_the_blind_form_is_the_small_one_without_the_noise_level():
+    blind, small = (create(name, scale=1) for name in ("drunet-small-blind", "drunet-small"))
+    assert (blind.in_channels, blind.out_channels) == (3, 3)
+    assert not blind.takes_noise_level
+    assert not create("drunet", scale=1, noise_level=False, **TINY).takes_noise_level
+    differing = {k for k, v in small.state_dict().items() if v.shape != blind.state_dict()[k].shape}
+    assert differing == {"m_head.weight"}
+
+
+def test_a_state_dict_of_the_blind_form_is_recognised(tmp_path):
+    ours = create("drunet-small-blind", scale=1, **TINY).eval()
+    torch.save(ours.state_dict(), tmp_path / "a.pth")
+    network = load_file(tmp_path / "a.pth").network
+    image = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        assert torch.equal(network(image).mean, ours(image).mean)
+
+
 @pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
 def test_official_names(name):
     # KAIR, models/network_unet.py, where a sequence of one layer is the layer itself.
@@ -66,7 +84,7 @@ def test_foreign_file(name, tmp_path):
 def test_refuses_other_u_nets_of_the_release():
     state = dict(create("drunet", scale=1, **TINY).state_dict())
     assert recognise({**state, "m_head.bias": torch.zeros(8)}) is None
-    assert recognise({**state, "m_head.weight": torch.zeros(8, 3, 3, 3)}) is None
+    assert recognise({**state, "m_head.weight": torch.zeros(8, 2, 3, 3)}) is None
     assert recognise(create("dncnn", scale=1, num_layers=3).state_dict()) is None
 
 

@@ -53,12 +53,12 @@ def official_forward(state, low, scale, num_blocks):
     for block in range(num_blocks):
         x = x + conv(f"body.{block}.body.2", conv(f"body.{block}.body.0", x).relu())
     x = first + conv(f"body.{num_blocks}", x)
-    for layer, step in {2: [(0, 2)], 3: [(0, 3)], 4: [(0, 2), (2, 2)]}[scale]:
+    for layer, step in {1: [], 2: [(0, 2)], 3: [(0, 3)], 4: [(0, 2), (2, 2)]}[scale]:
         x = functional.pixel_shuffle(conv(f"tail.0.{layer}", x), step)
     return (conv("tail.1", x) + mean) / 255
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", [1, *SCALES])
 def test_arithmetic_is_the_official_one(scale):
     torch.manual_seed(0)
     network = create("edsr-baseline", scale=scale, num_blocks=2, width=8, value_range=255.0)
@@ -77,13 +77,24 @@ def test_residuals_of_the_wide_form_are_scaled():
     torch.testing.assert_close(wide.body[0](features) - features, 0.1 * difference)
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", [1, *SCALES])
 def test_recognised_by_its_keys(scale):
     state = create("edsr-baseline", scale=scale, num_blocks=3, width=8).state_dict()
     settings = {"num_blocks": 3, "width": 8, "value_range": 255.0}
     assert recognise(state) == ("edsr-baseline", scale, settings)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_the_wide_form_is_recognised_by_its_width(scale):
     wide = create("edsr", scale=scale, num_blocks=1, width=256).state_dict()
     assert recognise(wide)[:2] == ("edsr", scale)
+
+
+def test_without_upsampling_the_last_convolution_makes_the_image():
+    network = create("edsr-baseline", scale=1, num_blocks=2, width=4).double()
+    assert network(torch.rand(1, 3, 5, 4).double()).mean.shape == (1, 3, 5, 4)
+    assert measure_radius(network, lambda low: network(low).mean, 1, 1) == 7
+    assert network.receptive_radius == 7
 
 
 @pytest.mark.parametrize("other", ["rcan", "carn", "imdn", "vdsr", "srresnet", "san", "han"])

@@ -32,14 +32,16 @@ class ResidualBlock(nn.Module):
 class DRUNet(Network):
     """Denoising residual U-Net; parameter names are those of the official release.
 
-    The last input channel is the noise map. Without biases, the network scales with its input: half
-    the image and half the noise level give half the result.
+    The last input channel is the noise map, unless the network is blind. Without biases, the
+    network scales with its input: half the image and half the noise level give half the result.
 
     Args:
         scale: 1.
         channels: 1 for grey images, 3 for colour.
         widths: Channels at each of the four resolutions.
         num_blocks: Residual blocks at each resolution, on the way down and on the way up.
+        noise_level: Whether the last input channel is a map of the noise level. Without it the
+            network is blind: it finds out by itself what is wrong with the image.
     """
 
     size_multiple = CELL
@@ -51,10 +53,12 @@ class DRUNet(Network):
         channels: int = 3,
         widths: tuple[int, int, int, int] = (64, 128, 256, 512),
         num_blocks: int = 4,
+        noise_level: bool = True,
     ) -> None:
         super().__init__()
         self.scale = self.feature_scale = scale
-        self.in_channels, self.out_channels = channels + 1, channels
+        self.takes_noise_level = noise_level
+        self.in_channels, self.out_channels = channels + noise_level, channels
         self.feature_channels = widths[0]
         self.feature_receptive_radius = _reach(num_blocks)
         self.receptive_radius = self.feature_receptive_radius + 1
@@ -71,7 +75,7 @@ class DRUNet(Network):
             return nn.Sequential(double, *blocks(fine))
 
         first, second, third, fourth = widths
-        self.m_head = conv3x3(channels + 1, first, bias=False)
+        self.m_head = conv3x3(self.in_channels, first, bias=False)
         self.m_down1 = down(first, second)
         self.m_down2 = down(second, third)
         self.m_down3 = down(third, fourth)
@@ -124,39 +128,49 @@ def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
     if not {*distinctive, "m_up3.0.weight", "m_tail.weight"} <= state.keys():
         return None
     channels = state["m_tail.weight"].shape[0]
-    # Without a noise map, or with biases, it is another of the release's U-Nets.
-    if state["m_head.weight"].shape[1] != channels + 1 or "m_head.bias" in state:
+    # With biases it is another of the release's U-Nets.
+    noise_level = state["m_head.weight"].shape[1] == channels + 1
+    if "m_head.bias" in state or not (noise_level or state["m_head.weight"].shape[1] == channels):
         return None
     num_blocks = sum(key.startswith("m_body.") for key in state) // 2
     ups = [state[f"m_up{level}.0.weight"] for level in (1, 2, 3)]
     widths = (ups[0].shape[1], *(up.shape[0] for up in ups))
-    name = "drunet" if channels == 3 else "drunet-grey"
-    return name, 1, {"widths": widths, "num_blocks": num_blocks}
+    settings = {"widths": widths, "num_blocks": num_blocks}
+    if not noise_level:
+        return "drunet-small-blind", 1, {**settings, "channels": channels}
+    return "drunet" if channels == 3 else "drunet-grey", 1, settings
 
 
 FACTS: dict[str, Any] = {
     "scales": (1,),
     "paper": "Zhang et al., Plug-and-Play Image Restoration with Deep Denoiser Prior, TPAMI 2021",
     "year": 2021,
-    "noise_map": True,
 }
+NOISE_LEVEL: dict[str, Any] = {**FACTS, "noise_map": True}
 
 
-@register("drunet", recognise=recognise, **FACTS)
+@register("drunet", recognise=recognise, **NOISE_LEVEL)
 def drunet(*, scale: int, **settings: Any) -> DRUNet:
     """For colour images."""
     return DRUNet(scale=scale, **settings)
 
 
-@register("drunet-grey", **FACTS)
+@register("drunet-grey", **NOISE_LEVEL)
 def drunet_grey(*, scale: int, **settings: Any) -> DRUNet:
     """For grey images."""
     defaults: Settings = {"channels": 1}
     return DRUNet(scale=scale, **{**defaults, **settings})
 
 
-@register("drunet-small", **FACTS)
+@register("drunet-small", **NOISE_LEVEL)
 def drunet_small(*, scale: int, **settings: Any) -> DRUNet:
     """For colour images, at a tenth of the cost: half the width, half the blocks."""
     defaults: Settings = {"widths": (32, 64, 128, 192), "num_blocks": 2}
+    return DRUNet(scale=scale, **{**defaults, **settings})
+
+
+@register("drunet-small-blind", purpose="restoration", **FACTS)
+def drunet_small_blind(*, scale: int, **settings: Any) -> DRUNet:
+    """As the small form, without the noise level: for damage of unknown kind and strength."""
+    defaults: Settings = {"widths": (32, 64, 128, 192), "num_blocks": 2, "noise_level": False}
     return DRUNet(scale=scale, **{**defaults, **settings})

@@ -31,8 +31,8 @@ class ResidualBlock(nn.Module):
 
 
 def pixel_shuffle_upsampler(width: int, scale: int) -> nn.Sequential:
-    """Convolutions and pixel shuffles that enlarge features by 2, 3 or 4."""
-    steps = {2: (2,), 3: (3,), 4: (2, 2)}[scale]
+    """Convolutions and pixel shuffles that enlarge features by 2, 3 or 4; none for a scale of 1."""
+    steps = {1: (), 2: (2,), 3: (3,), 4: (2, 2)}[scale]
     layers: list[nn.Module] = []
     for step in steps:
         layers += [conv3x3(width, width * step**2), nn.PixelShuffle(step)]
@@ -43,7 +43,7 @@ class EDSR(Network):
     """Enhanced deep residual network; parameter names are those of the official release.
 
     Args:
-        scale: 2, 3 or 4.
+        scale: 2, 3 or 4; or 1, for pairs of pictures of one size, such as those of two lenses.
         num_blocks: Residual blocks.
         width: Channels of every block.
         res_scale: Factor on each residual; 0.1 keeps the wide form stable.
@@ -67,8 +67,9 @@ class EDSR(Network):
         self.feature_channels = width
         self.feature_receptive_radius = 2 + 2 * num_blocks
         # Each further convolution sees a pixel of its own grid: 1, then 1 / 2 (one of x4's two
-        # steps), then 1 / scale input pixels, together never more than two.
-        self.receptive_radius = self.feature_receptive_radius + 2
+        # steps), then 1 / scale input pixels, together never more than two. At a scale of 1 there
+        # is one convolution alone.
+        self.receptive_radius = self.feature_receptive_radius + (1 if scale == 1 else 2)
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         blocks = [ResidualBlock(width, res_scale, dropout) for _ in range(num_blocks)]
@@ -110,12 +111,13 @@ def adapt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
     """Tell from its keys whether a state dict is an EDSR; released ones work in 0..255."""
     state = adapt(state)
-    distinctive = {"head.0.weight", "body.0.body.0.weight", "tail.0.0.weight", "tail.1.weight"}
+    distinctive = {"head.0.weight", "body.0.body.0.weight", "tail.1.weight"}
     if not distinctive <= state.keys() or any("conv_du" in k or "conv4" in k for k in state):
         return None
     width = state["head.0.weight"].shape[0]
     num_blocks = sum(key.endswith(".body.0.weight") for key in state)
-    step = math.isqrt(state["tail.0.0.weight"].shape[0] // width)
+    upsampler = state.get("tail.0.0.weight")
+    step = 1 if upsampler is None else math.isqrt(upsampler.shape[0] // width)
     scale = 4 if "tail.0.2.weight" in state else step
     name = "edsr" if width == 256 else "edsr-baseline"
     return name, scale, {"num_blocks": num_blocks, "width": width, "value_range": 255.0}
@@ -127,7 +129,7 @@ PAPER = "Lim et al., Enhanced Deep Residual Networks for Single Image Super-Reso
 FACTS: dict[str, Any] = {"scales": (2, 3, 4), "paper": PAPER, "year": 2017, "adapt": adapt}
 
 
-@register("edsr-baseline", recognise=recognise, **FACTS)
+@register("edsr-baseline", recognise=recognise, **{**FACTS, "scales": (1, 2, 3, 4)})
 def edsr_baseline(*, scale: int, **settings: Any) -> EDSR:
     """16 blocks of 64 channels."""
     return EDSR(scale=scale, **settings)

@@ -1,0 +1,72 @@
+import pytest
+import torch
+
+from musigma.functional.blur import gaussian_kernels
+from musigma.functional.noise import add_noise, image_generator
+from musigma.functional.sensor_noise import sensor_noise
+
+
+def generator():
+    return image_generator("a", 0)
+
+
+def test_one_level_is_that_of_the_denoising_protocol():
+    image = torch.rand(2, 3, 17, 23)
+    expected = add_noise(image, noise_std=25, generator=generator())
+    assert torch.equal(sensor_noise(image, std=25, generator=generator()), expected)
+    levels = torch.tensor([25.0, 25.0])
+    result = sensor_noise(image, std=levels, generator=generator())
+    torch.testing.assert_close(result, expected, rtol=0, atol=1e-7)
+
+
+def test_every_image_has_its_own_level():
+    levels = torch.tensor([0.0, 4.0, 30.0])
+    noise = sensor_noise(torch.zeros(3, 3, 64, 64), std=levels, generator=generator()) * 255
+    assert noise.std((1, 2, 3)).tolist() == pytest.approx([0, 4, 30], rel=0.03)
+
+
+def test_light_adds_variance_in_proportion():
+    signal = torch.tensor([0.0, 0.25, 1.0]).view(3, 1, 1, 1).expand(3, 3, 64, 64)
+    for std in (0.0, 6.0):
+        noise = sensor_noise(signal, std=std, gain=0.5, generator=generator()) - signal
+        expected = [std**2, std**2 + 0.5 * 63.75, std**2 + 0.5 * 255]
+        assert (noise * 255).var((1, 2, 3)).tolist() == pytest.approx(expected, rel=0.06)
+    dark = sensor_noise(torch.full((1, 1, 4, 4), -0.1), gain=1.0, generator=generator())
+    assert torch.equal(dark, torch.full((1, 1, 4, 4), -0.1))
+
+
+def test_every_image_has_its_own_gain():
+    gains = torch.tensor([0.1, 2.0])
+    signal = torch.full((2, 3, 64, 64), 0.5)
+    noise = sensor_noise(signal, gain=gains, generator=generator()) - signal
+    expected = [0.1 * 127.5, 2 * 127.5]
+    assert (noise * 255).var((1, 2, 3)).tolist() == pytest.approx(expected, rel=0.06)
+
+
+def test_grey_noise_is_the_same_in_all_channels():
+    image = torch.full((2, 3, 16, 16), 0.5)
+    mixed = torch.tensor([True, False])
+    noise = sensor_noise(image, std=10.0, grey=mixed, generator=generator())
+    assert torch.equal(noise[0, 0], noise[0, 2])
+    assert not torch.equal(noise[1, 0], noise[1, 2])
+    for grey in (True, False):
+        alike = sensor_noise(image, gain=1.0, grey=grey, generator=generator())
+        assert torch.equal(alike[0, 0], alike[0, 2]) is grey
+
+
+def test_grain_ties_neighbours_and_keeps_the_level():
+    grain = gaussian_kernels(torch.tensor([0.0, 0.8]), radius=3)
+    noise = sensor_noise(torch.zeros(2, 3, 128, 128), std=10, grain=grain, generator=generator())
+    assert (noise.std((1, 2, 3)) * 255).tolist() == pytest.approx([10, 10], rel=0.04)
+    neighbours = (noise[..., 1:] * noise[..., :-1]).mean((1, 2, 3)) / noise.var((1, 2, 3))
+    # Noise smoothed by a Gaussian has the correlation exp(-d^2 / (4 std^2)).
+    expected = [0, torch.exp(torch.tensor(-1 / (4 * 0.64))).item()]
+    assert neighbours.tolist() == pytest.approx(expected, abs=0.03)
+
+
+def test_without_a_generator_the_global_one_is_used():
+    image = torch.zeros(1, 3, 8, 8)
+    torch.manual_seed(3)
+    first = sensor_noise(image, std=5)
+    torch.manual_seed(3)
+    assert torch.equal(sensor_noise(image, std=5), first)
