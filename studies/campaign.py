@@ -279,12 +279,12 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     trained = load(run / WEIGHTS)
     weights.parent.mkdir(parents=True, exist_ok=True)
     save(weights, trained.network, half=True, training=trained.metadata["training"])
-    record = record_of(run / WEIGHTS, protocol_of(job.recipe), read_log(run))
+    record = record_of(run / WEIGHTS, protocol_of(job.recipe, trained.network), read_log(run))
     model = load(weights)
     model.network.to(select_device(device))
     scores = []
     for name in filter(None, (job.recipe.validation, *job.sets)):
-        measured = evaluate_model(model, find_dataset(name), protocol_of(job.recipe))
+        measured = evaluate_model(model, find_dataset(name), protocol_of(job.recipe, model.network))
         ending = f"x{model.scale}" if model.scale > 1 else f"{measured.protocol['noise_std']:g}"
         measured.save(folder / "evaluation" / f"{job.name}-{measured.data['name']}-{ending}.json")
         if name == job.recipe.validation:

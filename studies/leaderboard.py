@@ -99,9 +99,9 @@ def _entries(record_set: RecordSet) -> Iterator[Entry]:
     for measurement in (*record_set.measurements, *record_set.baselines):
         model = record_set.records[measurement.source].model
         # Older records do not say how they were calibrated, and could be compared with any.
-        if "pll_calibrated" in measurement.result and "calibration_data" in model:
-            fit, data = model["calibration"], model["calibration_data"]
-            calibration = f"{fit['kind']} {fit['coverage']} {data['hash']}"
+        fit = model.get("calibration") or {}
+        if "pll_calibrated" in measurement.result and fit.get("data"):
+            calibration = f"{fit['method']} {fit['coverage']} {fit['data']['hash']}"
             yield Entry(_method(measurement), calibration, model.get("num_passes", 1), measurement)
 
 

@@ -76,7 +76,8 @@ def _own_calibration_last(records: Iterable[Record]) -> list[Record]:
     of the weights, so it comes last and is the one that is shown.
     """
     return sorted(
-        records, key=lambda record: record.model.get("calibration", {}).get("kind") != "average"
+        records,
+        key=lambda record: record.model.get("calibration", {}).get("method") != "pooled-quantile",
     )
 
 

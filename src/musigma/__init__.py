@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from musigma.images.image_io import read_image, write_image
     from musigma.losses import Objective
     from musigma.model import load, save
-    from musigma.networks import create, mean_only, with_sigma
+    from musigma.networks import Network, create, mean_only, register, with_sigma
     from musigma.prediction.predict import predict
     from musigma.types import MusigmaError, Prediction
     from musigma.uncertainty.calibration import Calibration
@@ -29,6 +29,7 @@ _HOMES = {
     "Model": "musigma.model",
     "Calibration": "musigma.uncertainty.calibration",
     "MusigmaError": "musigma.types",
+    "Network": "musigma.networks",
     "Objective": "musigma.losses",
     "Prediction": "musigma.types",
     "create": "musigma.networks",
@@ -37,6 +38,7 @@ _HOMES = {
     "mean_only": "musigma.networks",
     "predict": "musigma.prediction.predict",
     "read_image": "musigma.images.image_io",
+    "register": "musigma.networks",
     "save": "musigma.model",
     "with_sigma": "musigma.networks",
     "write_image": "musigma.images.image_io",
@@ -46,6 +48,7 @@ __all__ = [
     "Calibration",
     "Model",
     "MusigmaError",
+    "Network",
     "Objective",
     "Prediction",
     "__version__",
@@ -55,6 +58,7 @@ __all__ = [
     "mean_only",
     "predict",
     "read_image",
+    "register",
     "save",
     "with_sigma",
     "write_image",

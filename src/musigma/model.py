@@ -157,7 +157,7 @@ class Model:
         return calibration
 
 
-def load(model: str | Path, *, scale: int | None = None) -> Model:
+def load(model: str | Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
     """Load shipped weights by name, or any weights file by its path.
 
     Args:
@@ -165,6 +165,8 @@ def load(model: str | Path, *, scale: int | None = None) -> Model:
             A file that is called like a network must be given with its folder, such as
             ``./edsr-baseline``.
         scale: Zoom factor; needed for a name or a file that serves several.
+        value_range: Range that the layers of a bare state dict work in, where the file does not
+            tell it: 255 for most released networks, 1 for networks trained with musigma.
 
     Example:
         >>> load("bicubic", scale=2).scale
@@ -176,7 +178,7 @@ def load(model: str | Path, *, scale: int | None = None) -> Model:
         return _load_name(name, scale)
     path = Path(model)
     if path.is_file():
-        return load_file(path, scale=scale)
+        return load_file(path, scale=scale, value_range=value_range)
     if path.suffix or path.name != name:  # no network is called so
         raise WeightsError(f"there is no weights file {name}")
     raise ConfigError(
@@ -184,9 +186,9 @@ def load(model: str | Path, *, scale: int | None = None) -> Model:
     )
 
 
-def load_file(path: Path, *, scale: int | None = None) -> Model:
+def load_file(path: Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
     """Load a weights file: one of ours, or a foreign one recognised by its keys."""
-    return _model_of(read_weights_file(path, scale=scale))
+    return _model_of(read_weights_file(path, scale=scale, value_range=value_range))
 
 
 def save(path: str | Path, model: Model | Network, *, half: bool = False, **metadata: Any) -> None:

@@ -191,10 +191,12 @@ class _PairFiles(Dataset[tuple[Tensor, Tensor]]):
             list(pool.map(self._write, range(self.count), fitting))
 
     def _write(self, number: int, image: Tensor) -> None:
-        from musigma.datasets.degradation import downscale_pair
+        from musigma.degradations import Bicubic
+        from musigma.degradations.pairs import make_pair
         from musigma.images.image_io import write_image
 
-        low, target = downscale_pair(image[None].float() / 255, self.scale)
+        whole = image[None].float() / 255
+        low, target = make_pair(Bicubic(self.scale), whole, name=number)
         write_image(self.folder / f"{number}-low.png", low)
         write_image(self.folder / f"{number}-target.png", target)
 

@@ -153,10 +153,8 @@ def _psnr_on(
 
     Without the data nothing is measured, and the benchmark says so.
     """
-    from musigma.cli.evaluate import protocol_for
     from musigma.datasets.catalog import data_hash, find_dataset
-    from musigma.images.image_io import read_image
-    from musigma.prediction.predict import predict
+    from musigma.evaluation import evaluate, protocol_for
     from musigma.types import DataError
 
     try:
@@ -165,22 +163,15 @@ def _psnr_on(
         screen.print(f"no PSNR: {error}")
         return lambda _: {}, {"name": "waves made by code", "hash": "generated"}
     network = model.network
-    protocol = protocol_for(model, noise_std if model.takes_noise_level else None)
-    pairs = [protocol.pair(read_image(item.target)[0], item.name) for item in dataset.items]
+    protocol = protocol_for(network, noise_std=noise_std if model.scale == 1 else None)
+    name = "psnr_y" if model.scale > 1 else "psnr"
 
     def measure(engine: "Engine") -> dict[str, float]:
-        level = protocol.noise_level(network)
-        scores = [
-            protocol.fidelity(
-                predict(network, pair.degraded, noise_std=level, engine=engine).mean, pair.target
-            )
-            for pair in pairs
-        ]
-        name = "psnr_y" if "psnr_y" in scores[0] else "psnr"
-        return {name: round(sum(score[name] for score in scores) / len(scores), 4)}
+        summary = evaluate(network, dataset, protocol, engine=engine).summary
+        return {name: round(summary[name], 4)}
 
-    described = {"name": dataset.name, "num_images": len(pairs), "hash": data_hash(dataset)}
-    return measure, described
+    num_images = len(dataset.items)
+    return measure, {"name": dataset.name, "num_images": num_images, "hash": data_hash(dataset)}
 
 
 def _versions(*packages: str) -> dict[str, str]:

@@ -3,25 +3,35 @@
 import json
 
 import pytest
+from PIL import Image
 
 from musigma.evaluation import load_record
 from musigma.model import load, save
 from musigma.networks import create
-from musigma.restoration.restore_file import calibration_of
 
 
 def test_a_calibration_is_stored_and_used(musigma, weights, photos, tmp_path):
     output = tmp_path / "calibrated.safetensors"
-    words = ("--data", photos, "--coverage", 0.8, "-o", output, "--method", "average", "--json")
+    words = (
+        "--data",
+        photos,
+        "--coverage",
+        0.8,
+        "-o",
+        output,
+        "--method",
+        "pooled-quantile",
+        "--json",
+    )
     result = musigma("calibrate", weights, *words)
     assert (result.code, result.err) == (0, "")
     model = load(output)
-    assert calibration_of(model).to_dict() == json.loads(result.out)
-    assert model.metadata["calibration"]["coverage"] == 0.8
-    assert model.metadata["calibration"]["num_images"] == 2
-    assert model.metadata["calibration_data"]["name"] == "photos"
+    assert model.calibration.to_dict() == json.loads(result.out)
+    assert (model.calibration.coverage, model.calibration.num_images) == (0.8, 2)
+    assert model.calibration.data["name"] == "photos"
+    assert model.calibration.protocol["degradation"] == "bicubic"
     assert model.metadata["settings"] == load(weights).metadata["settings"]
-    # On the pictures of the fit, an average covers what was asked for, but for the grid.
+    # On the pictures of the fit, the pooled quantile covers what was asked for, but for the grid.
     record = tmp_path / "record.json"
     assert musigma("evaluate", output, "--data", photos, "--record", record).code == 0
     assert load_record(record).result["coverage"] == pytest.approx(0.8, abs=0.01)
@@ -34,24 +44,26 @@ def test_the_promise_for_people(musigma, weights, photos, tmp_path):
     words = ("--data", photos, "-o", tmp_path / "w.safetensors", "--method", "isotonic")
     result = musigma("calibrate", weights, *words)
     assert (result.code, result.out) == (0, "")
-    line = "intervals cover about 0.9 of the values, without a guarantee (isotonic, 2 held-out"
-    assert line in result.err
+    assert "Intervals hold about 0.9 of the values, without a guarantee, for images" in result.err
+    assert "like the 2 it was fitted on (photos): clean, shrunk by 2 with bicubic" in result.err
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["--method", "conformal"], "needs at least 9 held-out images, got 2"),
-        (["--method", "avrage"], "did you mean 'average'"),
+        (["--method", "conformall"], "did you mean 'conformal'"),
         (["--coverage", "1.5"], "coverage"),
+        (["--degrade", "jpg(75)"], "did you mean 'jpeg'"),
+        (["--degrade", "jpeg(75)", "--low", "photos"], "give one of the two"),
         (["--scale", "3"], "enlarges by 2, not by 3"),
-        (["--noise-std", "25"], "edsr-baseline enlarges; --noise-std goes with denoisers"),
-        ([], "or take the method average, which promises nothing"),
+        (["--noise-std", "25"], "the network enlarges; --noise-std is for networks of scale 1"),
+        ([], "or take the method pooled-quantile, which promises nothing"),
         (
-            ["--method", "average", "-o", "w.pth"],
+            ["--method", "pooled-quantile", "-o", "w.pth"],
             "w.pth was not written: the name must end in .safetensors",
         ),
-        (["--method", "average", "-o", "photos/a.png/w.safetensors"], "File exists"),
+        (["--method", "pooled-quantile", "-o", "photos/a.png/w.safetensors"], "File exists"),
     ],
 )
 def test_what_goes_wrong_gives_one_line(musigma, weights, photos, monkeypatch, words, line):
@@ -70,3 +82,36 @@ def test_nothing_to_calibrate_without_sigma(musigma, photos, tmp_path):
     result = musigma("calibrate", tmp_path / "w.safetensors", *words)
     assert result.code == 2
     assert "espcn has no sigma branch; there is nothing to calibrate" in result.err
+
+
+def test_a_calibration_for_jpeg_covers_jpeg(musigma, weights, photos, tmp_path):
+    # What a user of a scanner or a camera is told to do: calibrate on inputs like their own.
+    output, record = tmp_path / "jpeg.safetensors", tmp_path / "record.json"
+    degrade = ("--data", photos, "--degrade", "area | jpeg(30)")
+    method = ("--method", "pooled-quantile")
+    assert musigma("calibrate", weights, *degrade, *method, "-o", output).code == 0
+    assert 'made by "area | jpeg(30)" at scale 2' in load(output).calibration.conditions
+    assert musigma("evaluate", output, *degrade, "--record", record).code == 0
+    assert load_record(record).result["coverage"] == pytest.approx(0.9, abs=0.01)
+
+
+def test_a_calibration_over_several_degradations_shows_each(musigma, weights, photos, tmp_path):
+    words = ("--degrade", "bicubic", "--degrade", "jpeg(30)", "--method", "pooled-quantile")
+    output = tmp_path / "w.safetensors"
+    result = musigma("calibrate", weights, "--data", photos, *words, "-o", output)
+    assert result.code == 0
+    assert result.err.count("of the values are inside for") == 2
+    assert load(output).calibration.protocol["degradation"] == ["bicubic", "bicubic | jpeg(30)"]
+
+
+def test_pairs_of_files_are_calibrated_on(musigma, weights, photos, tmp_path):
+    low = tmp_path / "scans"
+    low.mkdir()
+    for name in ("a.png", "b.png"):
+        Image.open(photos / name).resize((24, 20), Image.Resampling.BOX).save(low / name)
+    output = tmp_path / "scans.safetensors"
+    words = ("--data", photos, "--low", low, "--method", "pooled-quantile", "-o", output)
+    result = musigma("calibrate", weights, *words)
+    assert result.code == 0
+    assert "as in the pairs of files" in result.err
+    assert load(output).calibration.protocol["degradation"] == "pairs"

@@ -9,6 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
+from helpers.networks import build
 from musigma.evaluation import load_record
 from musigma.model import save
 from musigma.networks import create
@@ -18,13 +19,13 @@ def test_numbers_and_record(musigma, weights, photos, tmp_path):
     record = tmp_path / "records" / "tiny.json"
     result = musigma("evaluate", weights, "--data", photos, "--record", record, "--json")
     assert (result.code, result.err) == (0, "")
-    found = json.loads(result.out)
-    assert (found["model"], found["data"]) == (str(weights), "photos")
-    assert found["protocol"]["name"] == "sr-y"
+    numbers = json.loads(result.out)
+    assert (numbers["model"], numbers["data"]) == (str(weights), "photos")
+    assert numbers["protocol"]["name"] == "sr-y"
     for name in ("psnr_y", "ssim_y", "pll", "sigma_psnr", "crps", "ause", "coverage"):
-        assert isinstance(found[name], float), name
+        assert isinstance(numbers[name], float), name
     stored = load_record(record)
-    assert stored.result == {name: found[name] for name in stored.result}
+    assert stored.result == {name: numbers[name] for name in stored.result}
     assert stored.data["num_images"] == 2
     assert list(stored.images) == ["a", "b"]
     mean = (stored.images["a"]["psnr_y"] + stored.images["b"]["psnr_y"]) / 2
@@ -67,12 +68,12 @@ def test_a_denoiser_is_measured_with_noise(musigma, photos, tmp_path):
     torch.manual_seed(0)
     save(tmp_path / "w.safetensors", create("dncnn", scale=1, num_layers=3))
     words = ("evaluate", tmp_path / "w.safetensors", "--data", photos)
-    found = json.loads(musigma(*words, "--noise-std", 25, "--json").out)
-    assert (found["protocol"]["name"], found["protocol"]["noise_std"]) == ("denoise", 25.0)
-    assert {"psnr", "ssim"} < found.keys()
+    numbers = json.loads(musigma(*words, "--noise-std", 25, "--json").out)
+    assert (numbers["protocol"]["name"], numbers["protocol"]["noise_std"]) == ("denoise", 25.0)
+    assert {"psnr", "ssim"} < numbers.keys()
     result = musigma(*words)
     assert result.code == 2
-    assert "dncnn is a denoiser; give --noise-std, such as 25" in result.err
+    assert "give --noise-std (such as 25) for white noise" in result.err
 
 
 def test_an_infinite_number_is_json_all_the_same(musigma, tmp_path):
@@ -87,16 +88,19 @@ def test_an_infinite_number_is_json_all_the_same(musigma, tmp_path):
 
     assert json.loads(result.out, parse_constant=refuse)["psnr_y"] is None
     json.loads(record.read_text(), parse_constant=refuse)
-    assert load_record(record).result["psnr_y"] is None
+    assert load_record(record).result["psnr_y"] == float("inf")
 
 
 @pytest.mark.parametrize(
     ("words", "line"),
     [
         (["bicubic", "--scale", "2", "--data", "nowhere"], "'nowhere'"),
-        (["bicubic", "--data", "photos"], "say which with --scale"),
+        (["bicubic", "--data", "photos"], "choose one of them"),
         (["bicubic", "--scale", "7", "--data", "photos"], "(2, 3, 4), not 7"),
-        (["bicubic", "--scale", "2", "--data", "photos", "--noise-std", "25"], "bicubic enlarges"),
+        (
+            ["bicubic", "--scale", "2", "--data", "photos", "--noise-std", "25"],
+            "the network enlarges",
+        ),
         (["bicubic", "--scale", "2", "--data", "photos", "--tile", "0"], "at least one pixel"),
         (["bicubic", "--scale", "2", "--data", "small"], "small/a.png: SSIM needs 11x11 pixels"),
         (["bicubic", "--scale", "2", "--data", "broken"], "broken/a.png: is empty"),
@@ -149,11 +153,11 @@ needs_data = pytest.mark.skipif(
     [(2, 33.673, 0.9299), (3, 30.403, 0.8682), (4, 28.429, 0.8104)],
 )
 def test_bicubic_on_set5(musigma, scale, psnr_y, ssim_y):
-    found = json.loads(
+    numbers = json.loads(
         musigma("evaluate", "bicubic", "--data", "Set5", "--scale", scale, "--json").out
     )
-    assert found["psnr_y"] == pytest.approx(psnr_y, abs=0.01)
-    assert found["ssim_y"] == pytest.approx(ssim_y, abs=0.001)
+    assert numbers["psnr_y"] == pytest.approx(psnr_y, abs=0.01)
+    assert numbers["ssim_y"] == pytest.approx(ssim_y, abs=0.001)
 
 
 @needs_data
@@ -162,8 +166,8 @@ def test_official_imdn_on_set5(musigma):
     checkpoint = Path(os.environ.get("MUSIGMA_CHECKPOINTS", "")) / "imdn_x2.pth"
     if not checkpoint.is_file():
         pytest.skip("MUSIGMA_CHECKPOINTS names no folder with imdn_x2.pth")
-    found = json.loads(musigma("evaluate", checkpoint, "--data", "Set5", "--json").out)
-    assert found["psnr_y"] == pytest.approx(38.00, abs=0.01)  # Hui et al. 2019, table 5
+    numbers = json.loads(musigma("evaluate", checkpoint, "--data", "Set5", "--json").out)
+    assert numbers["psnr_y"] == pytest.approx(38.00, abs=0.01)  # Hui et al. 2019, table 5
 
 
 @pytest.fixture
@@ -177,17 +181,17 @@ def seeds(tmp_path):
     return files
 
 
-def test_rivals_are_measured_by_the_same_command(musigma, seeds, photos, tmp_path):
+def test_baselines_are_measured_by_the_same_command(musigma, seeds, photos, tmp_path):
     record = tmp_path / "baseline.json"
     words = ("--data", photos, "--calibrate-on", photos, "--record", record, "--json")
     for baseline, models in (("tta", seeds[:1]), ("constant", seeds[:1]), ("ensemble", seeds)):
         result = musigma("evaluate", *models, "--baseline", baseline, *words, "--coverage", 0.8)
         assert (result.code, result.err) == (0, "")
-        found, stored = json.loads(result.out), load_record(record)
-        assert found["baseline"] == stored.model["baseline"] == baseline
-        assert found["model"] == " ".join(map(str, models))
-        assert found["coverage"] == pytest.approx(0.8, abs=0.01)
-        assert stored.result["pll_calibrated"] == found["pll_calibrated"]
+        numbers, stored = json.loads(result.out), load_record(record)
+        assert numbers["baseline"] == stored.model["baseline"] == baseline
+        assert numbers["model"] == " ".join(map(str, models))
+        assert numbers["coverage"] == pytest.approx(0.8, abs=0.01)
+        assert stored.result["pll_calibrated"] == numbers["pll_calibrated"]
 
 
 def test_a_model_is_calibrated_in_memory(musigma, weights, photos):
@@ -209,8 +213,39 @@ def test_a_model_is_calibrated_in_memory(musigma, weights, photos):
         (("--baseline", "ensemble", "--calibrate-on", "nowhere"), "'nowhere'"),
     ],
 )
-def test_rivals_that_cannot_be(musigma, seeds, photos, words, line):
+def test_baselines_that_cannot_be(musigma, seeds, photos, words, line):
     result = musigma("evaluate", *seeds, "--data", photos, *words)
     assert (result.code, result.out) == (2, "")
     (error,) = result.errors
     assert line in error
+
+
+def test_degradations_are_rows_of_a_table(musigma, weights, photos, tmp_path):
+    words = ("evaluate", weights, "--data", photos, "--degrade", "jpeg(30)", "--degrade", "area")
+    table = musigma(*words, "--record", tmp_path / "records")
+    assert table.code == 0
+    assert "jpeg(30)" in table.out
+    names = sorted(path.name for path in (tmp_path / "records").iterdir())
+    assert names == ["01-jpeg-30.json", "02-area.json"]
+    both = json.loads(musigma(*words, "--json").out)["results"]
+    assert [row["protocol"]["degradation"] for row in both] == ["bicubic | jpeg(30)", "area"]
+    single = json.loads(musigma(*words[:-2], "--json").out)
+    assert single["psnr_y"] == both[0]["psnr_y"]
+    record = load_record(tmp_path / "records" / "02-area.json")
+    assert (record.protocol["name"], record.result["psnr_y"]) == ("degraded", both[1]["psnr_y"])
+
+
+@pytest.mark.parametrize("layout", ["--low", "folders"])
+def test_a_network_of_scale_1_is_measured_on_pairs(musigma, photos, tmp_path, layout):
+    torch.manual_seed(0)
+    save(tmp_path / "dps.safetensors", build("dps", 1))
+    data, low = tmp_path / "Real" / "HR", tmp_path / "Real" / "LR"
+    low.mkdir(parents=True)
+    photos.rename(data)
+    for picture in data.iterdir():
+        Image.fromarray(np.asarray(Image.open(picture)) // 2).save(low / picture.name)
+    words = ("--data", data, "--low", low) if layout == "--low" else ("--data", data.parent)
+    numbers = json.loads(musigma("evaluate", tmp_path / "dps.safetensors", *words, "--json").out)
+    assert numbers["data"] == "Real"
+    assert (numbers["protocol"]["name"], numbers["protocol"]["degradation"]) == ("pairs", "pairs")
+    assert {"psnr_y", "ssim_y", "psnr", "ssim"} < numbers.keys()

@@ -103,7 +103,7 @@ def test_error_maps_and_arrays(musigma, weights, tmp_path):
 def test_a_calibration_widens_the_error_map(musigma, tmp_path):
     network = with_sigma(create("edsr-baseline", scale=2, num_blocks=1, width=8), width=8, depth=1)
     calibration = Calibration(
-        kind="average",
+        method="pooled-quantile",
         knots=(1.0,),
         values=(1.5,),
         factor=2.0,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from musigma.datasets.catalog import Dataset, Item, data_hash, find_dataset
+from musigma.datasets.catalog import Dataset, Item, data_hash, describe_data, find_dataset
 from musigma.types import DataError
 
 
@@ -16,7 +16,7 @@ def touch(root, *names):
 
 
 def pairs(dataset):
-    return [(item.target.name, item.low and item.low.name) for item in dataset.items]
+    return [(item.target.name, item.degraded and item.degraded.name) for item in dataset.items]
 
 
 @pytest.mark.parametrize("name", ["Set5", "set5", "SET5", "benchmark/Set5"])
@@ -29,7 +29,7 @@ def test_names_are_found_in_any_case(tmp_path, name):
     )
 
 
-@pytest.mark.parametrize("group", ["benchmark", "denoising", "train", "validation", "."])
+@pytest.mark.parametrize("group", ["benchmark", "denoising", "real", "train", "validation", "."])
 def test_every_group_is_searched_under_the_variable(tmp_path, monkeypatch, group):
     touch(
         tmp_path, f"{group}/Mine/a.webp", f"{group}/Mine/SOURCES.csv", f"{group}/Mine/.hidden.png"
@@ -41,6 +41,7 @@ def test_every_group_is_searched_under_the_variable(tmp_path, monkeypatch, group
 def test_edsr_benchmark_layout(tmp_path):
     touch(tmp_path, "Set5/HR/baby.png", "Set5/LR_bicubic/X2/babyx2.png")
     assert pairs(find_dataset(tmp_path / "Set5", scale=2)) == [("baby.png", "babyx2.png")]
+    assert find_dataset(tmp_path / "Set5", scale=2).inputs == "published"
     assert pairs(find_dataset(tmp_path / "Set5" / "HR", scale=2)) == [("baby.png", "babyx2.png")]
     assert pairs(find_dataset(tmp_path / "Set5", scale=3)) == [("baby.png", None)]
     assert pairs(find_dataset(tmp_path / "Set5")) == [("baby.png", None)]
@@ -66,7 +67,7 @@ def test_basicsr_layout(tmp_path):
     touch(tmp_path, "Set5/GTmod12/baby.png", "Set5/LRbicx4/baby.png")
     dataset = find_dataset(tmp_path / "Set5", scale=4)
     assert dataset.name == "Set5"
-    assert dataset.items[0].low == tmp_path / "Set5" / "LRbicx4" / "baby.png"
+    assert dataset.items[0].degraded == tmp_path / "Set5" / "LRbicx4" / "baby.png"
 
 
 def test_an_original_whose_name_ends_like_a_scale(tmp_path):
@@ -107,13 +108,34 @@ def test_missing_things_say_what_to_do(tmp_path, monkeypatch):
 
 def test_a_low_resolution_folder_must_match_its_originals(tmp_path):
     touch(tmp_path, "HR/a.png", "HR/b.png", "LR_bicubic/X2/ax2.png", "LR_bicubic/X2/cx2.png")
-    with pytest.raises(DataError, match=r"without an original: c; originals without .*: b;"):
+    with pytest.raises(DataError, match=r"without a target: c; targets without an input: b;"):
         find_dataset(tmp_path, scale=2)
+
+
+def test_pairs_of_a_camera_are_used_at_any_scale(tmp_path):
+    touch(tmp_path, "real/City/HR/001.png", "real/City/LR/001.jpg")
+    assert find_dataset("City", root=tmp_path).inputs == "made"
+    for scale in (1, 2):
+        dataset = find_dataset("City", root=tmp_path, scale=scale)
+        assert dataset.inputs == "pairs"
+        assert pairs(dataset) == [("001.png", "001.jpg")]
+
+
+def test_a_folder_of_inputs_is_matched_by_name(tmp_path):
+    touch(tmp_path, "high/a.png", "high/b.png", "low/a.jpg", "low/bx2.png")
+    dataset = find_dataset(tmp_path / "high", degraded=tmp_path / "low", scale=2)
+    assert dataset.inputs == "pairs"
+    assert pairs(dataset) == [("a.png", "a.jpg"), ("b.png", "bx2.png")]
+    with pytest.raises(DataError, match=r"there is no folder .*nowhere' of inputs"):
+        find_dataset(tmp_path / "high", degraded=tmp_path / "nowhere")
+    (tmp_path / "low" / "a.jpg").unlink()
+    with pytest.raises(DataError, match="targets without an input: a;"):
+        find_dataset(tmp_path / "high", degraded=tmp_path / "low", scale=2)
 
 
 def test_two_images_of_one_name_are_refused(tmp_path):
     touch(tmp_path, "a.png", "a.jpg", "b.png")
-    with pytest.raises(DataError, match="two images of one name: a; rename"):
+    with pytest.raises(DataError, match="two images of the same name: a; rename"):
         find_dataset(tmp_path)
 
 
@@ -130,17 +152,26 @@ def test_hash_is_the_stated_one_and_ignores_order_and_place(tmp_path):
     assert data_hash(Dataset("y", (two, one))) == expected
 
 
-def test_hash_changes_with_content_name_and_low(tmp_path):
+def test_hash_changes_with_content_and_name(tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(b"first")
-    hashes = {
-        data_hash(Dataset("x", (Item("a", path),))),
-        data_hash(Dataset("x", (Item("b", path),))),
-        data_hash(Dataset("x", (Item("a", path, path),))),
-    }
+    hashes = {data_hash(Dataset("x", (Item(name, path),))) for name in ("a", "b")}
     path.write_bytes(b"other")
     hashes.add(data_hash(Dataset("x", (Item("a", path),))))
-    assert len(hashes) == 4
+    assert len(hashes) == 3
+
+
+def test_targets_and_inputs_have_a_hash_each(tmp_path):
+    touch(tmp_path, "Set/HR/a.png", "Set/LR/a.png")
+    made = describe_data(find_dataset(tmp_path / "Set"))
+    pairs = describe_data(find_dataset(tmp_path / "Set", scale=1))
+    assert made.keys() == {"name", "hash"}
+    assert made["hash"] == pairs["hash"]
+    assert pairs["inputs"] == "pairs"
+    (tmp_path / "Set/LR/a.png").write_bytes(b"other")
+    changed = describe_data(find_dataset(tmp_path / "Set", scale=1))
+    assert changed["hash"] == pairs["hash"]
+    assert changed["inputs_hash"] != pairs["inputs_hash"]
 
 
 @pytest.mark.skipif(not os.environ.get("MUSIGMA_DATA"), reason="MUSIGMA_DATA is not set")

@@ -21,10 +21,20 @@ from musigma.model import load, save
 from musigma.networks import create, with_sigma
 from musigma.prediction.predict import predict
 from musigma.restoration.batch import restore_files
-from musigma.restoration.restore_file import Options, calibration_of
+from musigma.restoration.restore_file import Options
 from musigma.types import ConfigError
+from musigma.uncertainty.calibration import Calibration
 
 PROTOCOL = super_resolution(2)
+CALIBRATION = Calibration(
+    method="pooled-quantile",
+    knots=(1.0,),
+    values=(2.0,),
+    factor=2.0,
+    coverage=0.9,
+    confidence=None,
+    num_images=5,
+)
 
 
 @pytest.fixture
@@ -43,7 +53,7 @@ def dataset(tmp_path):
 @pytest.fixture
 def models(tmp_path):
     """Two seeds of one recipe, each with a sigma branch, dropout, and a calibration of its own."""
-    found = []
+    models = []
     for seed in range(2):
         torch.manual_seed(seed)
         network = create("edsr-baseline", scale=2, num_blocks=1, width=8, dropout=0.25)
@@ -53,28 +63,28 @@ def models(tmp_path):
             path,
             with_sigma(network, width=8, depth=1),
             training={"recipe": recipe, "seed": seed},
-            calibration={"kind": "average"},
+            calibration=CALIBRATION.to_dict(),
         )
-        found.append(load(path))
-    return found
+        models.append(load(path))
+    return models
 
 
 def baseline_of(method, models, dataset):
-    some = models if method == "ensemble" else models[:1]
-    return make_baseline(method, some, protocol=PROTOCOL, held_out=dataset)
+    members = models if method == "ensemble" else models[:1]
+    return make_baseline(method, members, protocols=[PROTOCOL], held_out=dataset)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_baseline_is_calibrated_and_measured_like_a_model(method, models, dataset):
     baseline = baseline_of(method, models, dataset)
-    assert calibration_of(baseline) is None  # not that of the weights
-    model = calibrated(baseline, dataset, PROTOCOL, coverage=0.8)
+    assert baseline.calibration is None  # not that of the weights
+    model = calibrated(baseline, dataset, [PROTOCOL], coverage=0.8)
     record = evaluate_model(model, dataset, PROTOCOL)
     views = {"self-ensemble": 8, "tta": 8}
     passes = ({"constant": 1, "ensemble": 2, "mc-dropout": NUM_DRAWS} | views)[method]
     assert (record.model["baseline"], record.model["num_passes"]) == (method, passes)
-    assert record.model["calibration"]["kind"] == "average"
-    assert record.model["calibration_data"]["name"] == "pictures"
+    assert record.model["calibration"]["method"] == "pooled-quantile"
+    assert record.model["calibration"]["data"]["name"] == "pictures"
     assert len(record.model["digest"]) == 64
     # On the images of the fit, an average covers what was asked for, but for its grid.
     assert record.result["coverage"] == pytest.approx(0.8, abs=0.01)
@@ -84,12 +94,12 @@ def test_a_baseline_is_calibrated_and_measured_like_a_model(method, models, data
 def test_a_constant_is_the_mean_error(models, dataset):
     errors = []
     for item in dataset.items:
-        low, target = PROTOCOL.pair(read_image(item.target)[0], item.name)
-        errors.append((predict(models[0].network, low).mean - target).abs().flatten())
+        degraded, target = PROTOCOL.pair(read_image(item.target)[0], item.name)
+        errors.append((predict(models[0].network, degraded).mean - target).abs().flatten())
     expected = torch.cat(errors).mean().item()
-    assert mean_error(models[0], dataset, PROTOCOL) == pytest.approx(expected)
-    low = torch.rand(1, 3, 13, 11)
-    sigma = predict(baseline_of("constant", models, dataset).network, low).sigma
+    assert mean_error(models[0], dataset, [PROTOCOL]) == pytest.approx(expected)
+    degraded = torch.rand(1, 3, 13, 11)
+    sigma = predict(baseline_of("constant", models, dataset).network, degraded).sigma
     assert sigma.unique().item() == pytest.approx(expected)
 
 
@@ -105,7 +115,7 @@ def test_the_record_of_an_ensemble_names_its_members(models, dataset):
 
 
 def test_a_baseline_writes_error_maps(models, dataset, tmp_path):
-    baseline = calibrated(baseline_of("tta", models, dataset), dataset, PROTOCOL, coverage=0.8)
+    baseline = calibrated(baseline_of("tta", models, dataset), dataset, [PROTOCOL], coverage=0.8)
     options = Options(folder=tmp_path / "out", sigma=True)
     (source,) = list_images([str(dataset.items[0].target)])
     (done,) = restore_files(baseline, [source], options)
@@ -115,10 +125,10 @@ def test_a_baseline_writes_error_maps(models, dataset, tmp_path):
 
 def test_what_goes_wrong(models, dataset):
     with pytest.raises(ConfigError, match="did you mean 'constant'"):
-        make_baseline("constnat", models, protocol=PROTOCOL)
+        make_baseline("constnat", models, protocols=[PROTOCOL])
     with pytest.raises(ConfigError, match="only an ensemble takes several models; tta got 2"):
-        make_baseline("tta", models, protocol=PROTOCOL)
+        make_baseline("tta", models, protocols=[PROTOCOL])
     with pytest.raises(ConfigError, match="give --calibrate-on"):
-        make_baseline("constant", models[:1], protocol=PROTOCOL)
+        make_baseline("constant", models[:1], protocols=[PROTOCOL])
     with pytest.raises(ConfigError, match="one of them came twice"):
-        make_baseline("ensemble", models[:1] * 2, protocol=PROTOCOL)
+        make_baseline("ensemble", models[:1] * 2, protocols=[PROTOCOL])

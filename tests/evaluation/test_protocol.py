@@ -1,11 +1,17 @@
 """The protocols do what they say; the expected values are worked out here with NumPy."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
 from skimage.metrics import structural_similarity
 
-from musigma.evaluation import denoising, super_resolution
+from musigma.datasets.catalog import find_dataset
+from musigma.evaluation import denoising, protocol_for, restoration, super_resolution
+from musigma.evaluation.restored_pairs import read_pair
+from musigma.functional import fidelity
+from musigma.networks import create
 from musigma.types import ConfigError
 
 
@@ -76,7 +82,7 @@ def test_noise_depends_on_name_and_seed_alone():
     assert not torch.equal(first, denoising(50, channels=3, seed=1).pair(image, "a").degraded)
     assert first.max() > 1  # not clipped
     assert ((first - image) * 255).std().item() == pytest.approx(50, rel=0.03)
-    assert protocol.pair(image, "a").target is image
+    assert torch.equal(protocol.pair(image, "a").target, image)
 
 
 def test_grey_denoisers_see_grey():
@@ -96,8 +102,55 @@ def test_a_noise_level_outside_eight_bits(noise_std):
         denoising(noise_std, channels=3)
 
 
+def test_which_protocol_is_decided_in_one_place():
+    enlarges, luma = create("bicubic", scale=2), create("vdsr-y", scale=2)
+    assert protocol_for(enlarges) == super_resolution(2)
+    assert protocol_for(enlarges, degradation="bicubic") == super_resolution(2)
+    assert protocol_for(luma) == super_resolution(2, luma_only=True)
+    denoiser = create("dncnn", scale=1)
+    assert protocol_for(denoiser, noise_std=50) == denoising(50, channels=1)
+    degraded = protocol_for(enlarges, degradation="area | jpeg(75)")
+    assert (degraded.name, degraded.measured_on, degraded.shave) == ("degraded", "y", 2)
+    assert degraded.as_json()["degradation"] == "area | jpeg(75)"
+
+
+def test_scale_1_is_not_only_for_denoisers():
+    network = create("dps", scale=1)
+    assert protocol_for(network, pairs=True).measured_on == "both"
+    assert protocol_for(network, degradation="jpeg(30)").inputs == "jpeg(30)"
+    with pytest.raises(ConfigError, match=r"--noise-std .* --degrade .* --low"):
+        protocol_for(network)
+
+
+def test_a_network_that_enlarges_takes_no_noise_level():
+    with pytest.raises(ConfigError, match="the network enlarges; --noise-std"):
+        protocol_for(create("bicubic", scale=2), noise_std=25)
+
+
+def test_luma_and_all_channels_are_both_measured_at_scale_1():
+    target, noise = levels(31, 37, 3, seed=0), levels(31, 37, 3, seed=1)
+    result = 0.8 * target + 0.2 * noise
+    images = to_image(result), to_image(target)
+    both = restoration(None, scale=1).fidelity(*images)
+    assert both.keys() == {"psnr_y", "ssim_y", "psnr", "ssim"}
+    shown = np.floor(result + 0.5)
+    assert both["psnr"] == pytest.approx(psnr(shown, target), abs=1e-4)
+    assert both["psnr_y"] == pytest.approx(psnr(luma(shown), luma(target)), abs=1e-4)
+
+
 def test_a_protocol_is_printed_in_full():
     printed = super_resolution(2).as_json()
     assert printed["scale"] == printed["shave"] == 2
     assert printed["measured_on"] == "y"
-    assert all(isinstance(value, str | int | float) for value in printed.values())
+    assert all(isinstance(value, str | int | float | None) for value in printed.values())
+
+
+@pytest.mark.skipif(not os.environ.get("MUSIGMA_DATA"), reason="MUSIGMA_DATA is not set")
+def test_real_noise_has_the_published_psnr():
+    protocol = restoration(None, scale=1)
+    values = []
+    for item in find_dataset("PolyU", scale=1).items:
+        degraded, target = read_pair(item, protocol)
+        values.append(fidelity.psnr(degraded, target, data_range=1, shave=0).item())
+    assert len(values) == 100
+    assert np.mean(values) == pytest.approx(35.97, abs=0.01)

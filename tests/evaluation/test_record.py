@@ -7,7 +7,7 @@ import subprocess
 import pytest
 import torch
 
-from musigma.evaluation import Record, load_record, provenance
+from musigma.evaluation import Record, denoising, load_record, provenance, super_resolution
 from musigma.evaluation import record as records
 from musigma.types import DataError
 
@@ -58,13 +58,13 @@ def test_what_is_missing_is_named(tmp_path, part, key):
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ("no json", "is no record"),
-        ("[1, 2]", "is no record"),
-        ("{}", "is no record"),
+        ("no json", "is not a record"),
+        ("[1, 2]", "is not a record"),
+        ("{}", "is not a record"),
         (RECORD | {"colour": "red"}, "unexpected keyword argument 'colour'"),
         (RECORD | {"model": None}, "lacks model.name"),
         (RECORD | {"data": ["Set5"]}, "lacks data.name"),
-        (RECORD | {"schema": 99}, "has schema 99; this version reads 1"),
+        (RECORD | {"schema": 99}, "has schema 99; this version reads 2"),
         (RECORD | {"result": {}}, "holds no result"),
     ],
     ids=range(8),
@@ -82,9 +82,9 @@ def test_a_file_that_is_not_there(tmp_path):
 
 
 def test_provenance_says_where_a_number_was_made():
-    found = provenance(torch.device("cpu"))
-    assert set(records.REQUIRED["provenance"]) == found.keys()
-    assert all(found.values())
+    source = provenance(torch.device("cpu"))
+    assert {*records.REQUIRED["provenance"], "commit_source"} == source.keys()
+    assert all(source.values())
 
 
 def fake_git(monkeypatch, answers):
@@ -112,9 +112,58 @@ def fake_git(monkeypatch, answers):
 )
 def test_commit(monkeypatch, answers, expected):
     fake_git(monkeypatch, answers)
-    assert records.commit() == expected
+    name, source = records.commit()
+    assert name == expected
+    assert source == ("release" if name.startswith("release") else "git")
 
 
 def test_commit_of_files_without_their_history(monkeypatch):
     monkeypatch.setenv("MUSIGMA_COMMIT", "told")
-    assert records.commit() == "told"
+    assert records.commit() == ("told", "environment")
+    assert provenance(torch.device("cpu"))["commit_source"] == "environment"
+
+
+def test_records_of_schema_1_compare_with_new_ones(tmp_path):
+    former = copy.deepcopy(RECORD)
+    former["schema"] = 1
+    former["protocol"] = {
+        "name": "sr-y",
+        "degradation": "MATLAB imresize bicubic, 8 bits after each pass; HR cropped to a multiple",
+        "scale": 2,
+        "noise_std": 0.0,
+        "noise_seed": 0,
+        "channels": 3,
+        "measured_on": "y",
+        "shave": 2,
+        "rounded": True,
+    }
+    former["model"]["calibration"] = {"kind": "expected", "coverage": 0.9}
+    former["model"]["calibration_data"] = {"name": "crops", "hash": "h"}
+    record = load_record(written(tmp_path, former))
+    assert record.protocol == super_resolution(2).as_json()
+    assert record.model["calibration"] == {
+        "method": "conformal-risk-control",
+        "coverage": 0.9,
+        "data": {"name": "crops", "hash": "h"},
+    }
+    former["protocol"] |= {
+        "name": "denoise",
+        "degradation": "additive white Gaussian noise, not clipped, drawn once per image by name",
+        "scale": 1,
+        "noise_std": 25.0,
+        "measured_on": "all",
+        "shave": 0,
+    }
+    assert load_record(written(tmp_path, former)).protocol == denoising(25, channels=3).as_json()
+
+
+def test_an_infinite_psnr_comes_back(tmp_path):
+    content = RECORD | {"result": {"psnr_y": float("inf")}, "images": {"a": {"psnr_y": -1.5}}}
+    Record(**content).save(tmp_path / "new.json")
+    record = load_record(tmp_path / "new.json")
+    assert record.result == {"psnr_y": float("inf")}
+    assert record.images == {"a": {"psnr_y": -1.5}}
+    former = RECORD | {"schema": 1, "result": {"psnr_y": None, "validation": {"psnr": None}}}
+    record = load_record(written(tmp_path, former))
+    assert f"{record.result['psnr_y']:.2f}" == "inf"
+    assert record.result["validation"] == {"psnr": float("inf")}

@@ -7,16 +7,16 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from musigma.functional import uncertainty
+from musigma.functional import scores
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.types import ConfigError, ImageError
 
 SHAPE = (2, 3, 37, 31)
 PER_IMAGE = [
-    uncertainty.pll,
-    uncertainty.crps,
-    uncertainty.sigma_psnr,
-    uncertainty.interval_coverage,
+    scores.pll,
+    scores.crps,
+    scores.sigma_psnr,
+    scores.interval_coverage,
 ]
 
 
@@ -40,7 +40,7 @@ def test_the_floor_is_the_std_of_rounding_to_8_bits():
 def test_pll_by_hand():
     # z = 2, sigma = 0.01: -2 + log(100) - log(2 pi) / 2
     image = torch.zeros(1, 1, 1, 1, dtype=torch.float64)
-    value = uncertainty.pll(image, image + 0.02, image + 0.01)
+    value = scores.pll(image, image + 0.02, image + 0.01)
     assert value.item() == pytest.approx(-2 + math.log(100) - 0.9189385332046727, abs=1e-12)
 
 
@@ -55,7 +55,7 @@ def test_crps_by_integration():
         integrate.quad(integrand, -0.2, target)[0] + integrate.quad(integrand, target, 1.0)[0]
     )
     maps = (torch.full((1, 1, 1, 1), value, dtype=torch.float64) for value in (mean, target, sigma))
-    assert uncertainty.crps(*maps).item() == pytest.approx(expected, abs=1e-8)
+    assert scores.crps(*maps).item() == pytest.approx(expected, abs=1e-8)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -64,8 +64,8 @@ def test_each_image_equals_its_oracle(seed):
 
     arrays = random_case(seed)
     maps = [torch.from_numpy(array) for array in arrays]
-    pll, crps = uncertainty.pll(*maps), uncertainty.crps(*maps)
-    psnr, coverage = uncertainty.sigma_psnr(*maps), uncertainty.interval_coverage(*maps)
+    pll, crps = scores.pll(*maps), scores.crps(*maps)
+    psnr, coverage = scores.sigma_psnr(*maps), scores.interval_coverage(*maps)
     for i, (mean, target, sigma) in enumerate(zip(*arrays, strict=True)):
         floored = np.maximum(sigma, SIGMA_FLOOR)
         error = np.abs(target - mean)
@@ -79,7 +79,7 @@ def test_each_image_equals_its_oracle(seed):
 
 @pytest.mark.parametrize("coverage", [0.5, 0.682689492137, 0.9, 0.99])
 def test_normal_factor_equals_scipy(coverage):
-    assert uncertainty.normal_factor(coverage) == pytest.approx(stats.norm.interval(coverage)[1])
+    assert scores.normal_factor(coverage) == pytest.approx(stats.norm.interval(coverage)[1])
 
 
 @pytest.mark.parametrize("function", PER_IMAGE)
@@ -101,4 +101,4 @@ def test_other_shapes_are_refused_not_broadcast(function):
 @pytest.mark.parametrize("coverage", [0, 1, 90, -0.1, math.nan])
 def test_a_coverage_outside_0_and_1_is_refused(coverage):
     with pytest.raises(ConfigError, match="coverage must lie strictly between 0 and 1"):
-        uncertainty.normal_factor(coverage)
+        scores.normal_factor(coverage)

@@ -1,15 +1,21 @@
-"""Checks that every registered network must pass; `tests/models/test_all_networks.py` runs them."""
+"""Checks that every registered network must pass; `tests/networks/test_all_networks.py` runs them."""
 
 import io
 import itertools
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from musigma.networks import Network, create, entries, mean_only, with_sigma
+from musigma.networks import (
+    Network,
+    create,
+    entries,
+    mean_only,
+    measure_receptive_radius,
+    with_sigma,
+)
 
-# Large networks are tested with fewer of the same blocks; all others as they are.
+# Large networks are tested with fewer or narrower blocks; all others as they are.
 REDUCED = {
     "brdnet": {"width": 8},
     "brdnet-grey": {"width": 8},
@@ -63,7 +69,7 @@ REDUCED = {
     "vdsr": {"num_layers": 3},
     "vdsr-y": {"num_layers": 3},
 }
-# Algorithms that learn nothing, nor compile, nor export: `test_classical.py` tests them.
+# Algorithms that learn nothing, and can neither be compiled nor exported; see `test_classical.py`.
 CLASSICAL = {"bm3d", "bm3d-colour", "wnnm", "wnnm-colour"}
 NETWORKS = [entry for entry in entries() if entry.name not in CLASSICAL]
 CASES = [(entry.name, scale) for entry in NETWORKS for scale in entry.scales]
@@ -71,14 +77,14 @@ NAMES = [(entry.name, entry.scales[0]) for entry in NETWORKS]
 
 
 def build(name: str, scale: int, *, sigma: bool = False, seed: int = 0) -> Network:
-    """Make the network that stands for a registered name, with random weights, for evaluation."""
+    """Build a small network of a registered name, with random weights, in evaluation mode."""
     torch.manual_seed(seed)
     network = create(name, scale=scale, **REDUCED.get(name, {}))
     return (with_sigma(network, width=8, depth=1) if sigma else network).eval()
 
 
 def one_of_each_class() -> list[tuple[str, int]]:
-    """Leave out the names that differ from an earlier one in settings alone."""
+    """Return one name and scale for each class; the other names differ in settings alone."""
     with torch.device("meta"):
         classes = {type(build(name, scale)): (name, scale) for name, scale in NAMES[::-1]}
     return list(classes.values())[::-1]
@@ -90,9 +96,9 @@ def image_for(network: Network, height: int, width: int, *, num_images: int = 1)
 
 
 def check_size(network: Network, height: int, width: int) -> None:
-    low = image_for(network, height, width)
+    degraded = image_for(network, height, width)
     with torch.inference_mode():
-        prediction = network(low)
+        prediction = network(degraded)
     expected = (1, network.out_channels, height * network.scale, width * network.scale)
     assert prediction.mean.shape == prediction.sigma.shape == expected
     assert prediction.mean.isfinite().all()
@@ -106,8 +112,8 @@ def check_gradients(name: str, scales: tuple[int, ...]) -> None:
     """
     idle: set[str] | None = None
     for seed, scale in itertools.product(range(4), scales):
-        found = idle_parameters(build(name, scale, sigma=True, seed=seed))
-        idle = found if idle is None else idle & found
+        without = idle_parameters(build(name, scale, sigma=True, seed=seed))
+        idle = without if idle is None else idle & without
         if not idle:
             return
     raise AssertionError(f"no gradient reaches {sorted(idle or ())}")
@@ -128,21 +134,21 @@ def idle_parameters(network: Network) -> set[str]:
 
 def check_state_round_trip(network: Network, other: Network) -> None:
     """Weights saved from one network make another one, built with other weights, the same."""
-    low = image_for(network, 13, 11)
+    degraded = image_for(network, 13, 11)
     buffer = io.BytesIO()
     torch.save(network.state_dict(), buffer)
     buffer.seek(0)
     other.load_state_dict(torch.load(buffer, weights_only=True), strict=True)
     with torch.inference_mode():
-        for ours, theirs in zip(network(low), other(low), strict=True):
+        for ours, theirs in zip(network(degraded), other(degraded), strict=True):
             assert torch.equal(ours, theirs)
 
 
 def check_sigma_keeps_mean(base: Network) -> None:
-    low = image_for(base, 13, 11)
+    degraded = image_for(base, 13, 11)
     network = with_sigma(base, width=8, depth=1).eval()
     with torch.inference_mode():
-        alone, beside, after = base(low), network(low), mean_only(network)(low)
+        alone, beside, after = base(degraded), network(degraded), mean_only(network)(degraded)
     assert alone.sigma is None
     assert after.sigma is None
     assert torch.equal(alone.mean, beside.mean)
@@ -153,68 +159,36 @@ def check_compiles(network: Network) -> None:
     """One graph without breaks; that it holds for other sizes too, the export shows."""
     torch.compiler.reset()
     compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
-    low = image_for(network, 13, 11)
+    degraded = image_for(network, 13, 11)
     with torch.no_grad():
-        assert_close(compiled(low), network(low))
+        assert_close(compiled(degraded), network(degraded))
 
 
 def check_channels_last(network: Network) -> None:
-    low = image_for(network, 13, 11, num_images=2)
+    degraded = image_for(network, 13, 11, num_images=2)
     with torch.inference_mode():
-        expected = network(low)
+        expected = network(degraded)
         network.to(memory_format=torch.channels_last)
-        assert_close(network(low.to(memory_format=torch.channels_last)), expected)
+        assert_close(network(degraded.to(memory_format=torch.channels_last)), expected)
 
 
 def check_bfloat16(network: Network) -> None:
-    low = image_for(network, 13, 11)
+    degraded = image_for(network, 13, 11)
     with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16):
-        mean, sigma = network(low)
+        mean, sigma = network(degraded)
     assert mean.isfinite().all()
     assert sigma.isfinite().all()
     assert sigma.dtype == torch.float32
 
 
-def check_radius(network: Network) -> None:
-    """What the network says it sees is what the gradient says, for features, mean and sigma."""
-    network.double()
+def check_receptive_radius(network: Network) -> None:
+    """The stated radii are what the gradient shows, for features, mean and sigma."""
     base = mean_only(network)
-    grid = base.scale
-    assert measure_radius(base, lambda low: base(low).mean, grid, 1) == base.receptive_radius
-    assert (
-        measure_radius(base, base.features, grid, base.feature_scale)
-        == base.feature_receptive_radius
-    )
-    # The branch's radius adds two that are each rounded up, so that it may be one too many.
-    measured = measure_radius(network, lambda low: network(low).sigma, grid, 1)
+    assert measure_receptive_radius(base) == base.receptive_radius
+    assert measure_receptive_radius(base, of="features") == base.feature_receptive_radius
+    # The radius of the branch adds two that are each rounded up, so that it may be one too large.
+    measured = measure_receptive_radius(network, of="sigma")
     assert measured <= network.receptive_radius <= max(measured + 1, base.receptive_radius)
-
-
-def measure_radius(network: Network, output: Callable[[Tensor], Tensor], num: int, den: int) -> int:
-    """Measure how many pixels away an input pixel can be and still change what lies at a pixel.
-
-    Args:
-        network: What tells how far to look and in which steps its grid repeats.
-        output: The function to measure, on a grid of ``num / den`` values per input pixel and axis.
-        num: See above.
-        den: See above.
-    """
-    step = network.size_multiple
-    margin = -(-(network.receptive_radius + 2) // step) * step
-    radius = 0
-    for dim, phase in itertools.product((2, 3), range(step)):
-        # A strip is enough: what a network sees, it sees along each axis.
-        size = [2 * step, 2 * step]
-        size[dim - 2] = 2 * margin + step
-        low = image_for(network, *size).double().requires_grad_()
-        pixel = margin + phase
-        first, last = pixel * num // den, (pixel * num + num - 1) // den
-        values = output(low).narrow(dim, first, last - first + 1)
-        weights = torch.randn(values.shape, generator=torch.Generator().manual_seed(1))
-        (gradient,) = torch.autograd.grad((values * weights).sum(), low)
-        seen = gradient.abs().sum(dim=[d for d in range(4) if d != dim]).nonzero()
-        radius = max(radius, int((seen - pixel).abs().max()))
-    return radius
 
 
 def assert_close(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:

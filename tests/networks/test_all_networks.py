@@ -27,7 +27,7 @@ def test_radius_is_what_the_gradient_shows(name, scale):
     network = build(name, scale, sigma=True)
     if network.receptive_radius is None:
         pytest.skip("sees the whole image")
-    networks.check_radius(network)
+    networks.check_receptive_radius(network)
 
 
 @each_scale

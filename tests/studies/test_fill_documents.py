@@ -10,8 +10,8 @@ RESULT = {"psnr_y": 37.0, "pll_calibrated": 3.0, "crps_calibrated": 0.01, "ause"
 
 
 def measured(**model):
-    facts = {"kind": "average", "coverage": 0.9}
-    calibration = {"calibration": facts, "calibration_data": {"name": "held out", "hash": "h"}}
+    data = {"name": "held out", "hash": "h"}
+    calibration = {"calibration": {"method": "pooled-quantile", "coverage": 0.9, "data": data}}
     recipe = {"objective": "expected_l1 + 0.01 * sigma_l1", "seed": 0}
     training = {"recipe": recipe | {"steps": 100, "batch": 16, "swap_channels": False}}
     return evaluation(model=calibration | {"training": training} | model, result=RESULT)

@@ -20,15 +20,18 @@ def measured(
     baseline=None,
     settings=None,
     data="Set5",
-    kind="average",
+    method="pooled-quantile",
     **recipe,
 ):
     result = {"psnr_y": 37.0, "ssim_y": 0.9, "pll_calibrated": pll, "crps_calibrated": 0.0078}
     result |= {"ause": 0.16, "coverage": 0.9, "width": 0.04}
     chosen = {"objective": objective, "seed": seed, "settings": settings or {}, **recipe}
     model = {"baseline": baseline, "num_passes": 8} if baseline else {}
-    model["calibration"] = {"kind": kind, "coverage": 0.9}
-    model["calibration_data"] = {"name": "held out", "hash": "h"}
+    model["calibration"] = {
+        "method": method,
+        "coverage": 0.9,
+        "data": {"name": "held out", "hash": "h"},
+    }
     return evaluation(
         recipe=chosen,
         model=model | {"training": {"recipe": RECIPE | chosen}},
@@ -83,7 +86,7 @@ def test_seeds_are_averaged(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "change", [{"steps": 200}, {"batch": 32}, {"data": "Set14"}, {"kind": "isotonic"}]
+    "change", [{"steps": 200}, {"batch": 32}, {"data": "Set14"}, {"method": "isotonic"}]
 )
 def test_nothing_is_compared_that_is_not_equal(tmp_path, change):
     table = board(tmp_path, a=measured(3.0), b=measured(2.9, baseline="tta", **change))

@@ -10,28 +10,28 @@ SHIPPED = {"steps": None, "seconds": 60.0, "objective": "sigma_l2"}
 SIGMA = {"psnr_y": 33.0, "ssim_y": 0.9, "pll_calibrated": 3.0, "sigma_psnr": 35.0}
 
 
-def measured(kind: str, coverage: float, **recipe: object) -> Record:
+def measured(method: str, coverage: float, **recipe: object) -> Record:
     training = {"recipe": RECIPE | SHIPPED | recipe, "seconds": 60.0}
     return evaluation(
-        model={"training": training, "calibration": {"kind": kind}},
+        model={"training": training, "calibration": {"method": method}},
         result=SIGMA | {"coverage": coverage},
     )
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_calibration_of_the_weights_stands_before_one_made_in_memory(order):
-    records = [measured("expected", 0.91), measured("average", 0.9)][::order]
+    records = [measured("conformal-risk-control", 0.91), measured("pooled-quantile", 0.9)][::order]
     (row,) = uncertainty_table(records).splitlines()[2:]
     assert row.split(" | ")[2] == "3.00 / 35.00 / - / 91.0%"
 
 
 def test_a_mean_that_was_kept_has_its_row_already():
     kept = {"keep_mean": True, "start_from": "runs/imdn_x2.pth"}
-    record = measured("expected", 0.91, **kept)
+    record = measured("conformal-risk-control", 0.91, **kept)
     assert "Set14" in fidelity_table([record])  # the heading
     assert "33.00" not in fidelity_table([record])
     assert "edsr-baseline x2, mean of imdn_x2, sigma_l2, 60 s" in uncertainty_table([record])
-    assert "33.00" in fidelity_table([measured("expected", 0.91)])
+    assert "33.00" in fidelity_table([measured("conformal-risk-control", 0.91)])
 
 
 def test_runs_that_trained_no_mean_are_left_out_of_the_runs():

@@ -9,23 +9,23 @@ from scipy import integrate, stats
 
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.types import ConfigError, DataError, ImageError
-from musigma.uncertainty.metrics import blocks
+from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.metrics import HIGHER_IS_BETTER, blocks
 from musigma.uncertainty.metrics.all_metrics import ConstantSigma, UncertaintyMetrics
 from musigma.uncertainty.metrics.intervals import Intervals, Reliability
-from musigma.uncertainty.metrics.per_image_mean import ImageMean
+from musigma.uncertainty.metrics.per_image_mean import pll_metric
 from musigma.uncertainty.metrics.sparsification import Sparsification
 
-
-class Doubled:
-    """A calibration that is easy to do by hand."""
-
-    coverage = 0.9
-
-    def std(self, sigma):
-        return 2 * sigma.clamp_min(SIGMA_FLOOR)
-
-    def half_width(self, sigma):
-        return 3 * sigma.clamp_min(SIGMA_FLOOR)
+DOUBLED = Calibration(
+    method="pooled-quantile",
+    knots=(1.0,),
+    values=(2.0,),
+    factor=1.5,
+    coverage=0.9,
+    confidence=None,
+    num_images=1,
+)
+"""The standard deviation is twice sigma, the half-width three times."""
 
 
 def random_set(seed):
@@ -126,7 +126,7 @@ def test_every_metric_equals_its_oracle(seed):
         "coverage": (errors <= half_width).mean(),
         "width": 2 * half_width.mean(),
     }
-    results = fed(UncertaintyMetrics(Doubled(), coverage=0.9), images).compute()
+    results = fed(UncertaintyMetrics(DOUBLED, coverage=0.9), images).compute()
     assert results == pytest.approx(expected, abs=1e-4, rel=0)
 
 
@@ -210,10 +210,10 @@ def test_the_papers_baseline_is_the_mean_absolute_error():
 def test_blocks_and_batches_do_not_change_a_number(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     batch = [torch.rand(3, 3, 37, 31, generator=generator) for _ in range(3)]
-    whole = UncertaintyMetrics(Doubled(), coverage=0.9)
+    whole = UncertaintyMetrics(DOUBLED, coverage=0.9)
     whole.update(*batch)
     monkeypatch.setattr(blocks, "BLOCK_SIZE", 1000)
-    pieces = UncertaintyMetrics(Doubled(), coverage=0.9)
+    pieces = UncertaintyMetrics(DOUBLED, coverage=0.9)
     for image in zip(*batch, strict=True):
         pieces.update(*(map_[None].to(memory_format=torch.channels_last) for map_ in image))
     assert pieces.compute() == pytest.approx(whole.compute(), abs=1e-12)
@@ -234,7 +234,7 @@ def state_bytes(value):
 
 def test_the_state_does_not_grow():
     generator = torch.Generator().manual_seed(0)
-    metrics = UncertaintyMetrics(Doubled(), coverage=0.9)
+    metrics = UncertaintyMetrics(DOUBLED, coverage=0.9)
     before = state_bytes(metrics)
     assert 2**20 < before < 2**22
     for _ in range(64):
@@ -246,9 +246,7 @@ def test_the_state_does_not_grow():
     assert metrics.compute()["coverage"] == pytest.approx(2 * stats.norm.cdf(3) - 1, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    "metric", [ImageMean(torch.add), Intervals(), Reliability(), Sparsification()]
-)
+@pytest.mark.parametrize("metric", [pll_metric(), Intervals(), Reliability(), Sparsification()])
 def test_no_images_have_no_number(metric):
     with pytest.raises(DataError, match="call update first"):
         metric.compute()
@@ -271,4 +269,75 @@ def test_a_negative_sigma_is_refused():
 
 def test_a_calibration_for_another_coverage_is_refused():
     with pytest.raises(ConfigError, match=r"coverage of 0.9, asked was 0.8"):
-        UncertaintyMetrics(Doubled(), coverage=0.8)
+        UncertaintyMetrics(DOUBLED, coverage=0.8)
+
+
+def all_metrics():
+    return [
+        UncertaintyMetrics(DOUBLED, coverage=0.9, luma=True),
+        UncertaintyMetrics(coverage=0.9),
+        pll_metric(),
+        Intervals(),
+        Reliability(),
+        Sparsification("rmse"),
+    ]
+
+
+def flat(value):
+    """Return the numbers of whatever a metric computes."""
+    if isinstance(value, dict):
+        return np.array(list(value.values()))
+    return np.concatenate([np.ravel(part) for part in value]) if np.ndim(value) else [value]
+
+
+@pytest.mark.parametrize("number", range(len(all_metrics())))
+def test_parts_of_a_set_merge_into_the_whole(number):
+    batches = [
+        torch.rand(3, 2, 3, 13, 11, generator=torch.Generator().manual_seed(n)) for n in (0, 1)
+    ]
+    whole, first, second = (all_metrics()[number] for _ in range(3))
+    for batch, part in zip(batches, (first, second), strict=True):
+        whole.update(*batch)
+        part.update(*batch)
+    first.merge(second)
+    np.testing.assert_allclose(flat(first.compute()), flat(whole.compute()), rtol=1e-12)
+
+
+@pytest.mark.parametrize("number", range(len(all_metrics())))
+def test_a_metric_that_is_reset_is_new(number):
+    one_batch = torch.rand(3, 2, 3, 13, 11, generator=torch.Generator().manual_seed(0))
+    metric, new = (all_metrics()[number] for _ in range(2))
+    metric.update(*one_batch + 0.1)
+    metric.reset()
+    for either in (metric, new):
+        either.update(*one_batch)
+    np.testing.assert_array_equal(flat(metric.compute()), flat(new.compute()))
+
+
+def test_every_number_has_a_direction():
+    metrics = UncertaintyMetrics(DOUBLED, coverage=0.9, luma=True)
+    metrics.update(*torch.rand(3, 1, 3, 13, 11, generator=torch.Generator().manual_seed(0)))
+    names = {name.removesuffix("_calibrated") for name in metrics.compute()}
+    assert names == HIGHER_IS_BETTER.keys()
+    assert pll_metric().higher_is_better
+
+
+def test_metrics_of_different_calibrations_do_not_merge():
+    with pytest.raises(ConfigError, match="same calibration"):
+        UncertaintyMetrics(DOUBLED, coverage=0.9).merge(UncertaintyMetrics(coverage=0.9))
+
+
+def test_each_map_is_copied_once(monkeypatch):
+    # However many metrics look at a block, its values are converted to float64 a single time.
+    copies = []
+    convert = torch.Tensor.to
+
+    def counted(tensor, *words, **options):
+        copies.append(words)
+        return convert(tensor, *words, **options)
+
+    metrics = UncertaintyMetrics(DOUBLED, coverage=0.9, luma=True)
+    batch = torch.rand(3, 1, 3, 13, 11, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(torch.Tensor, "to", counted)
+    metrics.update(*batch)
+    assert copies == [("cpu", torch.float64)] * 3

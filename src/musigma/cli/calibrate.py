@@ -1,67 +1,106 @@
-"""``musigma calibrate``: make the error bars of a model hold."""
+"""``musigma calibrate``: fit the intervals of a model to held-out images."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from musigma.cli.common import parse_size, print_json, progress_bar, screen
+from musigma.cli.common import parse_size, print_json, screen
+from musigma.cli.evaluate import (
+    DegradeOption,
+    DeviceOption,
+    LowOption,
+    MemoryOption,
+    NoiseOption,
+    ScaleOption,
+    show_progress,
+)
+from musigma.uncertainty.methods import DEFAULT_CONFIDENCE, DEFAULT_COVERAGE, METHODS
+
+if TYPE_CHECKING:
+    from musigma.uncertainty.calibration import Calibration
+    from musigma.uncertainty.fitting import HeldOut
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = "Example: `musigma calibrate new.safetensors --data DIV2K_crops -o new90.safetensors`"
+    epilog = "Examples: `musigma calibrate new.safetensors --data DIV2K_crops -o new90.safetensors`"
+    epilog += ", `musigma calibrate new.safetensors --data sharp --low scans -o scans.safetensors`"
     app.command(epilog=epilog)(calibrate)
 
 
 def calibrate(
-    model: Annotated[str, typer.Argument(help="A name or a weights file with a sigma branch.")],
+    model: Annotated[
+        str, typer.Argument(help="Name of a model, or a weights file, with a sigma branch.")
+    ],
     data: Annotated[
-        str, typer.Option(help="Held-out images: a set under $MUSIGMA_DATA or a folder.")
+        str,
+        typer.Option(
+            help="Held-out images: a data set under $MUSIGMA_DATA or a folder. The model must not "
+            "have been trained on them."
+        ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The weights with the calibration inside.")
+        Path,
+        typer.Option("--output", "-o", help="Weights file to write, with the calibration inside."),
     ],
-    scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = None,
-    noise_std: Annotated[float | None, typer.Option(help="Noise level, for denoisers.")] = None,
-    coverage: Annotated[float, typer.Option(help="Share that intervals should hold.")] = 0.9,
+    low: LowOption = None,
+    degrade: DegradeOption = None,
+    scale: ScaleOption = None,
+    noise_std: NoiseOption = None,
+    coverage: Annotated[
+        float, typer.Option(help="Share of the values that intervals should hold.")
+    ] = DEFAULT_COVERAGE,
     method: Annotated[
-        str, typer.Option(help="expected, average, scale, isotonic, conformal or risk_control.")
-    ] = "expected",
+        str, typer.Option(help=f"How to fit the intervals: {', '.join(METHODS)}.")
+    ] = METHODS[0],
     confidence: Annotated[
-        float, typer.Option(help="Of the promise that conformal and risk_control make.")
-    ] = 0.9,
-    memory: Annotated[str, typer.Option(help="What a tile may need.")] = "2GiB",
-    half: Annotated[bool, typer.Option(help="Store half-precision weights.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+        float,
+        typer.Option(help="Probability of the promise that conformal and risk-control make."),
+    ] = DEFAULT_CONFIDENCE,
+    memory: MemoryOption = "2GiB",
+    half: Annotated[
+        bool, typer.Option(help="Store the weights in half precision, at half the size.")
+    ] = False,
+    device: DeviceOption = "auto",
     json: Annotated[bool, typer.Option(help="Print the calibration as JSON.")] = False,
 ) -> None:
-    """Fit intervals on held-out images and store them with the weights."""
-    from musigma.cli.evaluate import protocol_for
-    from musigma.datasets.catalog import data_hash, find_dataset
-    from musigma.evaluation.calibrate import calibrate as fit
+    """Fit intervals on held-out images and store them with the weights.
+
+    The promise of the intervals holds for images like these, degraded as these are.
+    """
+    from musigma.evaluation.calibrate import calibrate_with_groups
+    from musigma.evaluation.selection import select_inputs
     from musigma.model import load, save
     from musigma.prediction.device import select_device
 
     loaded = load(model, scale=scale)
-    protocol, dataset = protocol_for(loaded, noise_std), find_dataset(data)
+    dataset, protocols = select_inputs(
+        loaded.network, data, low=low, degradations=degrade or (), noise_std=noise_std
+    )
     loaded.network.to(select_device(device))
-    with progress_bar(quiet=json) as bar:
-        task = bar.add_task(dataset.name, total=len(dataset.items))
-        found = fit(
+    with show_progress(quiet=json) as progress:
+        calibration, held_out = calibrate_with_groups(
             loaded,
             dataset,
-            protocol,
+            protocols,
             method=method,
             coverage=coverage,
             confidence=confidence,
             memory=parse_size(memory),
-            progress=lambda done, _, name: bar.update(task, completed=done, description=name),
+            progress=progress,
         )
-    source = {"name": dataset.name, "hash": data_hash(dataset)}
-    save(output, replace(loaded, calibration=found), half=half, calibration_data=source)
+    save(output, replace(loaded, calibration=calibration), half=half)
     if json:
-        print_json(found.to_dict())
-    else:
-        screen.print(f"{found.promise}; stored in {output}")
+        print_json(calibration.to_dict())
+        return
+    screen.print(f"{calibration.promise}; stored in {output}")
+    if len(held_out.groups) > 1 and method != "isotonic":
+        _show_groups(calibration, held_out)
+
+
+def _show_groups(calibration: "Calibration", held_out: "HeldOut") -> None:
+    for group in held_out.groups:
+        share = held_out.of_group(group).coverage_of(calibration)
+        screen.print(f"{100 * share:.1f} % of the values are inside for {group}")

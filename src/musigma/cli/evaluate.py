@@ -1,21 +1,56 @@
 """``musigma evaluate``: measure a model on a data set."""
 
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from musigma.cli.common import parse_size, print_json, progress_bar, results
+from musigma.uncertainty.methods import DEFAULT_COVERAGE
 
 if TYPE_CHECKING:
-    from musigma.evaluation import Protocol, Record
-    from musigma.model import Model
+    from musigma.evaluation import Record
+
+LowOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder with the inputs of the model, named as the files of --data. By default they "
+        "are made from --data, or taken from a folder LR beside its folder HR."
+    ),
+]
+DegradeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="How the inputs are made from --data, such as 'blur(1.2) | area | noise(5) | "
+        "jpeg(75)'. May be given several times. By default they are shrunk by MATLAB's bicubic."
+    ),
+]
+NoiseOption = Annotated[
+    float | None,
+    typer.Option(
+        help="Standard deviation of white noise in 8-bit levels, such as 25, for models of scale "
+        "1. Beside --degrade or --low it is only the level that the model is told."
+    ),
+]
+ScaleOption = Annotated[
+    int | None, typer.Option(help="Zoom factor, where the model exists for several.")
+]
+MemoryOption = Annotated[
+    str, typer.Option(help="Memory budget for one tile, such as 500MB or 2GiB.")
+]
+DeviceOption = Annotated[
+    str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda with a number, cuda:1.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
     epilog = "Examples: `musigma evaluate edsr-baseline --data Set5 --scale 2`, "
-    epilog += "`musigma evaluate weights.pth --data ./photos --scale 4 --json`, "
+    epilog += "`musigma evaluate weights.pth --data ./photos --scale 4 --degrade 'jpeg(75)'`, "
+    epilog += "`musigma evaluate mine.safetensors --data sharp --low blurred --json`, "
     epilog += "`musigma evaluate a.safetensors b.safetensors --baseline ensemble "
     epilog += "--calibrate-on DIV2K_crops --data Set5`"
     app.command(epilog=epilog)(evaluate)
@@ -26,38 +61,55 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="MODEL...",
-            help="A name, or a weights file, foreign ones too; several for an ensemble.",
+            help="Name of a model, or a weights file of musigma or of a known network. An ensemble "
+            "takes several.",
         ),
     ],
-    data: Annotated[str, typer.Option(help="A set under $MUSIGMA_DATA, or a folder of images.")],
-    scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = None,
-    noise_std: Annotated[
-        float | None, typer.Option(help="Noise level in 8-bit units, for denoisers.")
-    ] = None,
+    data: Annotated[
+        str, typer.Option(help="Name of a data set under $MUSIGMA_DATA, or a folder of images.")
+    ],
+    low: LowOption = None,
+    degrade: DegradeOption = None,
+    scale: ScaleOption = None,
+    noise_std: NoiseOption = None,
     baseline: Annotated[
         str | None,
         typer.Option(
-            help="Measure another way to an error bar: constant, ensemble, mc-dropout, "
-            "self-ensemble or tta."
+            help="Measure the uncertainty of a baseline instead of the model's own: constant, "
+            "ensemble, mc-dropout, self-ensemble or tta."
         ),
     ] = None,
     calibrate_on: Annotated[
         str | None,
-        typer.Option(help="Held-out images, a set or folder, to calibrate on before measuring."),
+        typer.Option(
+            help="Held-out images, a data set or a folder, on which intervals are calibrated "
+            "before they are measured."
+        ),
     ] = None,
     coverage: Annotated[
-        float | None, typer.Option(help="Of the intervals; that of the calibration, or 0.9.")
+        float | None,
+        typer.Option(
+            help="Required interval coverage, such as 0.9. It must match the calibration of the "
+            f"model, if it has one. [default: that of the calibration, or {DEFAULT_COVERAGE}]"
+        ),
     ] = None,
-    tile: Annotated[int | None, typer.Option(help="Largest side of a tile.")] = None,
-    memory: Annotated[str, typer.Option(help="What a tile may need.")] = "2GiB",
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    record: Annotated[Path | None, typer.Option(help="Write the record here.")] = None,
+    tile: Annotated[int | None, typer.Option(help="Largest side of a tile in pixels.")] = None,
+    memory: MemoryOption = "2GiB",
+    device: DeviceOption = "auto",
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the record to this file. With several --degrade it is a folder, which gets "
+            "a file for each."
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
-    """Measure PSNR and SSIM, and with a sigma branch how far its error bars can be trusted."""
+    """Measure PSNR and SSIM and, for a model with sigma, how far its error bars can be trusted."""
     from musigma.datasets.catalog import find_dataset
     from musigma.evaluation import evaluate_model
     from musigma.evaluation.baseline_models import calibrated, make_baseline
+    from musigma.evaluation.selection import select_inputs
     from musigma.model import load
     from musigma.prediction.device import select_device
     from musigma.types import ConfigError
@@ -65,60 +117,98 @@ def evaluate(
     loaded = [load(model, scale=scale) for model in models]
     if baseline is None and len(loaded) > 1:
         raise ConfigError(f"got {len(loaded)} models; evaluate one, or give --baseline ensemble")
-    measured = loaded[0]
-    protocol, dataset = protocol_for(measured, noise_std), find_dataset(data)
-    held_out = find_dataset(calibrate_on) if calibrate_on else None
-    for one in loaded:
-        one.network.to(select_device(device))
-    with progress_bar(quiet=json) as bar:
-        task = bar.add_task(dataset.name)
-        options: dict[str, Any] = {
-            "memory": parse_size(memory),
-            "progress": lambda done, total, name: bar.update(
-                task, completed=done, total=total, description=name
-            ),
-        }
+    model = loaded[0]
+    dataset, protocols = select_inputs(
+        model.network, data, low=low, degradations=degrade or (), noise_std=noise_std
+    )
+    held_out = find_dataset(calibrate_on, scale=model.scale) if calibrate_on else None
+    for member in loaded:
+        member.network.to(select_device(device))
+    with show_progress(quiet=json) as progress:
+        options: dict[str, Any] = {"memory": parse_size(memory), "progress": progress}
         if baseline is not None:
-            measured = make_baseline(
-                baseline, loaded, protocol=protocol, held_out=held_out, **options
+            model = make_baseline(
+                baseline, loaded, protocols=protocols, held_out=held_out, **options
             )
         if held_out is not None:
-            share = 0.9 if coverage is None else coverage
-            measured = calibrated(measured, held_out, protocol, coverage=share, **options)
-        found = evaluate_model(measured, dataset, protocol, coverage=coverage, tile=tile, **options)
+            share = DEFAULT_COVERAGE if coverage is None else coverage
+            model = calibrated(model, held_out, protocols, coverage=share, **options)
+        records = [
+            evaluate_model(model, dataset, protocol, coverage=coverage, tile=tile, **options)
+            for protocol in protocols
+        ]
     if json:
-        facts: dict[str, Any] = {"model": " ".join(models), "data": dataset.name}
-        if baseline is not None:
-            facts["baseline"] = baseline
-        print_json({**facts, **found.result, "protocol": found.protocol})
+        print_json(_as_json(" ".join(models), records))
+    elif len(records) == 1:
+        _show(records[0])
     else:
-        _show(found)
+        _show_all(dict(zip(degrade or (), records, strict=True)))
     if record:  # last: should it fail, the numbers have been shown
-        found.save(record)
+        _save(record, records, degrade or [""])
 
 
-def protocol_for(model: "Model", noise_std: float | None) -> "Protocol":
-    """Return the protocol that fits what a model does."""
-    from musigma.evaluation import denoising, super_resolution
-    from musigma.types import ConfigError
+def show_progress(*, quiet: bool) -> "AbstractContextManager[Callable[[int, int, str], None]]":
+    """Return a context that shows a bar and gives the function to be called before each image."""
+    from contextlib import contextmanager
 
-    if model.scale > 1:
-        if noise_std is not None:
-            raise ConfigError(f"{model.name} enlarges; --noise-std goes with denoisers")
-        return super_resolution(model.scale, luma_only=model.network.luma_only)
-    if noise_std is None:
-        raise ConfigError(f"{model.name} is a denoiser; give --noise-std, such as 25")
-    return denoising(noise_std, channels=model.network.out_channels)
+    @contextmanager
+    def context() -> Any:
+        with progress_bar(quiet=quiet) as bar:
+            task = bar.add_task("")
+            yield lambda done, total, name: bar.update(
+                task, completed=done, total=total, description=name
+            )
+
+    return context()
+
+
+def _as_json(model: str, records: "Sequence[Record]") -> dict[str, Any]:
+    first = records[0]
+    source: dict[str, Any] = {"model": model, "data": first.data["name"]}
+    if "baseline" in first.model:
+        source["baseline"] = first.model["baseline"]
+    numbers = [{**record.result, "protocol": record.protocol} for record in records]
+    return source | (numbers[0] if len(numbers) == 1 else {"results": numbers})
+
+
+def _save(path: Path, records: "Sequence[Record]", texts: Sequence[str]) -> None:
+    """Write a record to a file, or several into a folder, named by their degradations."""
+    if len(records) == 1:
+        records[0].save(path)
+        return
+    for number, (text, record) in enumerate(zip(texts, records, strict=True), start=1):
+        name = re.sub(r"[^\w.]+", "-", text).strip("-")[:80]
+        record.save(path / f"{number:02}-{name}.json")
+
+
+def _title(record: "Record") -> str:
+    name = " ".join(record.model[key] for key in ("name", "baseline") if key in record.model)
+    return f"{name} on {record.data['name']}"
 
 
 def _show(record: "Record") -> None:
     from rich.table import Table
 
-    name = " ".join(record.model[key] for key in ("name", "baseline") if key in record.model)
-    table = Table(title=f"{name} on {record.data['name']}")
+    table = Table(title=_title(record))
     table.add_column("measure")
     table.add_column("value", justify="right")
     for name, value in record.result.items():
         table.add_row(name, f"{value:.4f}")
     results.print(table)
     results.print(f"protocol: {record.protocol}")
+
+
+def _show_all(records: "Mapping[str, Record]") -> None:
+    """Show the measures that people compare, a row for each way to make the inputs."""
+    from rich.table import Table
+
+    first = next(iter(records.values()))
+    measures = ("psnr_y", "psnr", "ssim_y", "ssim", "pll", "coverage", "width")
+    shown = [name for name in measures if name in first.result]
+    table = Table(title=_title(first))
+    table.add_column("inputs made by")
+    for name in shown:
+        table.add_column(name, justify="right")
+    for text, record in records.items():
+        table.add_row(text, *(f"{record.result[name]:.4f}" for name in shown))
+    results.print(table)

@@ -1,85 +1,200 @@
-"""``musigma models``: what there is, and the facts of each network."""
+"""``musigma models``: which networks there are, what they cost, and which weights ship."""
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from musigma.cli.common import print_json, progress_bar, results
 
+if TYPE_CHECKING:
+    from musigma.networks import Entry, Network
+
+Rows = list[tuple["Entry", int]]
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = "Examples: `musigma models`, `musigma models edsr-baseline --scale 2 --json`"
+    epilog = (
+        "Examples: `musigma models`, `musigma models --shipped`, `musigma models edsr-baseline`"
+    )
     app.command(epilog=epilog)(models)
 
 
 def models(
-    name: Annotated[str | None, typer.Argument(help="One network; all of them if none.")] = None,
-    scale: Annotated[int | None, typer.Option(help="Only this zoom factor.")] = None,
-    load: Annotated[Path | None, typer.Option(help="Say what a weights file holds.")] = None,
-    json: Annotated[bool, typer.Option(help="Print JSON.")] = False,
+    name: Annotated[
+        str | None, typer.Argument(help="Show the costs of this network at each scale.")
+    ] = None,
+    scale: Annotated[int | None, typer.Option(help="Show this zoom factor alone.")] = None,
+    shipped: Annotated[
+        bool, typer.Option("--shipped", help="Show the networks with shipped weights alone.")
+    ] = False,
+    load: Annotated[
+        Path | None, typer.Option(help="Show what this weights file holds, as JSON.")
+    ] = None,
+    json: Annotated[
+        bool, typer.Option(help="Print all numbers as JSON. For all networks it takes a while.")
+    ] = False,
 ) -> None:
-    """List the networks: parameters, MACs for a 1280x720 result, tiling, shipped weights."""
+    """List the networks, with their parameters and the weights that ship with musigma."""
+    if load is not None:
+        _show_file(load, scale)
+        return
+    rows = _choose(name, scale, shipped=shipped)
+    if json:
+        cards = _cards(rows)
+        print_json(cards[0] if name and len(cards) == 1 else cards)
+    elif shipped:
+        results.print(_shipped_table(rows))
+        results.print(_licence(rows), highlight=False)
+    elif name:
+        results.print(_cost_table(_cards(rows)))
+        results.print(_about(rows[0][0]), highlight=False)
+    else:
+        results.print(_overview(rows))
+
+
+def _show_file(path: Path, scale: int | None) -> None:
     from musigma.model import load_file
-    from musigma.networks import card, entries, entry
+
+    model = load_file(path, scale=scale)
+    content = {"name": model.name, "scale": model.scale, "sigma": model.has_sigma}
+    print_json({**content, "metadata": model.metadata, "digest": model.digest})
+
+
+def _choose(name: str | None, scale: int | None, *, shipped: bool) -> Rows:
+    from musigma.networks import entries, entry
+    from musigma.networks.weights_file import shipped_path
     from musigma.types import ConfigError
 
-    if load is not None:
-        model = load_file(load, scale=scale)
-        found = {"name": model.name, "scale": model.scale, "sigma": model.has_sigma}
-        print_json({**found, "metadata": model.metadata, "digest": model.digest})
-        return
     chosen = [entry(name)] if name else list(entries())
-    wanted = [(e.name, each) for e in chosen for each in e.scales if scale in (None, each)]
-    if not wanted:
-        known = ", ".join(str(each) for each in sorted({s for e in chosen for s in e.scales}))
+    rows = [(e, factor) for e in chosen for factor in e.scales if scale in (None, factor)]
+    if not rows:
+        known = ", ".join(str(factor) for factor in sorted({s for e in chosen for s in e.scales}))
         raise ConfigError(f"there is no {name or 'network'} for scale {scale}; known: {known}")
+    if not shipped:
+        return rows
+    rows = [(e, factor) for e, factor in rows if shipped_path(e.name, factor)]
+    if not rows:
+        raise ConfigError("no weights ship for this choice; 'musigma models --shipped' lists all")
+    return rows
+
+
+def _cards(rows: Rows) -> list[dict[str, Any]]:
+    from musigma.networks import card
+
     cards = []
-    with progress_bar(quiet=json) as bar:
-        for each_name, each_scale in bar.track(wanted, description="counting"):
-            cards.append(_facts(card(each_name, scale=each_scale)))
-    if json:
-        print_json(cards[0] if name and len(cards) == 1 else cards)
-    else:
-        results.print(_table(cards))
+    with progress_bar(quiet=len(rows) < 10) as bar:
+        for entry, scale in bar.track(rows, description="counting"):
+            content = asdict(card(entry.name, scale=scale))
+            for key in ("macs_g", "sigma_macs_g"):
+                content[key] = round(content[key], 1)
+            cards.append(content)
+    return cards
 
 
-def _facts(card: Any) -> dict[str, Any]:
-    facts = asdict(card)
-    for key in ("macs_g", "sigma_macs_g"):
-        facts[key] = round(facts[key], 1)
-    facts["shipped"] = bool(card.licence)
-    return facts
+def _overview(rows: Rows) -> Table:
+    """One line for each network; nothing is counted that takes long."""
+    from musigma.networks.model_card import num_params
+    from musigma.networks.weights_file import shipped_path
 
-
-def _table(cards: list[dict[str, Any]]) -> Table:
-    """A table of 80 columns, so that no name is cut short in a plain terminal or a log."""
-    table = Table(
-        caption="MACs for a 1280x720 result; the sigma branch is counted apart",
-        box=None,
-        padding=(0, 1),
-        collapse_padding=True,
-        pad_edge=False,
-    )
-    for heading in ("network", "year"):
-        table.add_column(heading, no_wrap=True)
-    for heading in ("scale", "parameters", "GMACs", "+ sigma", "radius"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("tiling", no_wrap=True)
-    table.add_column("weights", no_wrap=True)
-    for facts in cards:
+    table = _table("'musigma models NAME' shows costs; '--shipped' shows what shipped weights do")
+    _add_columns(table, left=("network", "year", "task"), right=("scales", "parameters"))
+    _add_columns(table, left=("tiles", "shipped"))
+    scales: dict[str, list[int]] = {}
+    for entry, scale in rows:
+        scales.setdefault(entry.name, []).append(scale)
+    for entry in {entry.name: entry for entry, _ in rows}.values():
+        factors = scales[entry.name]
+        network = _build(entry.name, factors)
+        if network is None:
+            table.add_row(entry.name, "", "cannot be built")
+            continue
+        ready = [factor for factor in factors if shipped_path(entry.name, factor)]
         table.add_row(
-            facts["name"],
-            str(facts["year"]),
-            f"x{facts['scale']}",
-            f"{facts['params']:,}",
-            f"{facts['macs_g']:.1f}",
-            f"{facts['sigma_macs_g']:.1f}",
-            "all" if facts["receptive_radius"] is None else str(facts["receptive_radius"]),
-            facts["tiling"],
-            "shipped" if facts["shipped"] else "",
+            entry.name,
+            str(entry.year or ""),
+            network.info.task,
+            _range(factors),
+            f"{num_params(network):,}",
+            "approximate" if network.receptive_radius is None else "exact",
+            " ".join(f"x{factor}" for factor in ready),
         )
     return table
+
+
+def _build(name: str, scales: list[int]) -> "Network | None":
+    """Build a network at the largest scale that it takes; a plug-in may not know its scales."""
+    from musigma.networks.model_card import on_meta
+
+    for scale in reversed(scales):
+        try:
+            return on_meta(name, scale=scale)
+        except Exception:  # noqa: BLE001, S112 - one network must not hide the others
+            continue
+    return None
+
+
+def _cost_table(cards: list[dict[str, Any]]) -> Table:
+    table = _table("MACs for a 1280x720 result; those of the sigma branch come on top")
+    _add_columns(table, left=("network",), right=("scale", "parameters", "GMACs", "+ sigma"))
+    _add_columns(table, right=("radius",))
+    _add_columns(table, left=("tiles", "weights"))
+    for content in cards:
+        radius = content["receptive_radius"]
+        table.add_row(
+            content["name"],
+            f"x{content['scale']}",
+            f"{content['params']:,}",
+            f"{content['macs_g']:.1f}",
+            f"{content['sigma_macs_g']:.1f}",
+            "all" if radius is None else str(radius),
+            content["tiling"],
+            "shipped" if content["shipped"] else "",
+        )
+    return table
+
+
+def _shipped_table(rows: Rows) -> Table:
+    from musigma.networks.model_card import purpose_of
+    from musigma.networks.weights_file import shipped_metadata
+
+    table = _table("Load them with musigma.load(NAME, scale=...) or --model NAME --scale ...")
+    _add_columns(table, left=("network", "scale"))
+    table.add_column("what the weights do")
+    for entry, scale in rows:
+        metadata = shipped_metadata(entry.name, scale)
+        sigma = ", with error bars" if metadata.get("sigma") else ""
+        table.add_row(entry.name, f"x{scale}", purpose_of(metadata) + sigma)
+    return table
+
+
+def _licence(rows: Rows) -> str:
+    from musigma.networks.weights_file import shipped_metadata
+
+    licences = {shipped_metadata(entry.name, scale)["licence"] for entry, scale in rows}
+    return "Licence: " + "; ".join(sorted(licences)) + "."
+
+
+def _about(entry: "Entry") -> str:
+    source = entry.paper or "not published"
+    return f"{entry.summary} {source}.".strip()
+
+
+def _range(factors: list[int]) -> str:
+    first, last = factors[0], factors[-1]
+    return f"x{first}" if first == last else f"x{first}-x{last}"
+
+
+def _table(caption: str) -> Table:
+    """A table of 80 columns, so that no name is cut short in a plain terminal or a log."""
+    return Table(caption=caption, box=None, padding=(0, 1), collapse_padding=True, pad_edge=False)
+
+
+def _add_columns(table: Table, *, left: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> None:
+    for heading in left:
+        table.add_column(heading, no_wrap=True)
+    for heading in right:
+        table.add_column(heading, justify="right", no_wrap=True)

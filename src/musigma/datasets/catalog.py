@@ -1,83 +1,120 @@
-"""Where the pictures are: known data sets by name, and the folder layouts in use."""
+"""Data sets by name or folder: their targets and, where they bring them, their inputs."""
 
 import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from musigma.images.listing import FORMAT_OF_SUFFIX
 from musigma.types import DataError, nearest
 
 ROOT_VARIABLE = "MUSIGMA_DATA"
-_GROUPS = ("benchmark", "denoising", "train", "validation")
+_GROUPS = ("benchmark", "denoising", "real", "train", "validation")
 
 
 @dataclass(frozen=True)
 class Item:
-    """One picture of a data set.
+    """An image of a data set.
 
     Attributes:
         name: The file name of the target without its suffix, unique in the set.
-        target: The original.
-        low: Its published low-resolution version, where the set has one and a scale was asked for.
+        target: The file that a network should reproduce.
+        degraded: The file that the network is given, where the set brings one and it was asked for.
+            Otherwise the input is made from the target.
     """
 
     name: str
     target: Path
-    low: Path | None = None
+    degraded: Path | None = None
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named set of pictures, sorted by name."""
+    """A named set of images, sorted by name.
+
+    Attributes:
+        name: Name of the set, without its folder.
+        items: The images.
+        inputs: Where the inputs of networks come from: ``"made"`` from the targets,
+            ``"published"`` for files that were made by MATLAB's bicubic shrinking, ``"pairs"`` for
+            files that were made in another way, such as by a camera.
+    """
 
     name: str
     items: tuple[Item, ...]
+    inputs: Literal["made", "published", "pairs"] = "made"
 
 
 def find_dataset(
-    name_or_path: str | Path, *, root: str | Path | None = None, scale: int | None = None
+    name_or_path: str | Path,
+    *,
+    root: str | Path | None = None,
+    scale: int | None = None,
+    degraded: str | Path | None = None,
 ) -> Dataset:
     """Find a data set by its name, in any case, or by the path of its folder.
 
     Names are looked up under ``root`` (or else ``$MUSIGMA_DATA``), in it and in its folders
-    benchmark, denoising, train and validation. A name that is not there may be a folder of the
-    current directory. Layouts, all detected:
+    benchmark, denoising, real, train and validation. A name that is not there may be a folder of
+    the current directory. Layouts, all detected:
 
     - EDSR: ``HR`` beside ``LR_bicubic/X2/babyx2.png``; ``DIV2K_train_HR`` beside
       ``DIV2K_train_LR_bicubic/X2/0001x2.png``, where ``DIV2K_train`` is the name of the set;
     - BasicSR: ``GTmod12`` beside ``LRbicx2``;
+    - pairs of a camera: ``HR`` beside ``LR``, with files of the same names;
     - a plain folder of images.
 
     Args:
         name_or_path: Such as ``"Set5"``, ``"train/BSD400"`` or ``"./photos"``.
         root: The folder that holds the known sets.
-        scale: Reports the published low-resolution images of this scale, where there are any; if
-            there are some, each picture must have one.
+        scale: Includes the inputs that the set brings for this scale, if it brings any; each image
+            must then have one. By default the set has targets alone.
+        degraded: A folder with the inputs, named as the targets are; each target must have one.
     """
     folder = _find_folder(name_or_path, root)
     targets = _target_folder(folder)
     originals = _images(targets)
     if not originals:
         raise DataError(_nothing_in(targets))
-    low_folder = None if scale is None else _low_folder(targets, scale)
-    if scale is None or low_folder is None:
-        items = tuple(Item(name, path) for name, path in originals.items())
-    else:
-        items = _pair(originals, low_folder, scale)
-    return Dataset(_set_name(targets), items)
+    name = _set_name(targets)
+    if degraded is not None:
+        pairs = _pair(originals, _existing(degraded), scale)
+        return Dataset(name, pairs, inputs="pairs")
+    if scale is not None and (published := _published_folder(targets, scale)):
+        return Dataset(name, _pair(originals, published, scale), inputs="published")
+    if scale is not None and (inputs := _camera_folder(targets)):
+        return Dataset(name, _pair(originals, inputs, scale), inputs="pairs")
+    return Dataset(name, tuple(Item(stem, path) for stem, path in originals.items()))
 
 
 def data_hash(dataset: Dataset) -> str:
-    """Return the SHA-256 of the names and the file contents, whatever the order and the place."""
+    """Return the SHA-256 of the names and contents of the targets, whatever their order or folder.
+
+    Inputs are not part of it, so that numbers on the same targets can be compared.
+    """
+    return _hash_files((item.name, "target", item.target) for item in dataset.items)
+
+
+def describe_data(dataset: Dataset) -> dict[str, str]:
+    """Return what a record says of a data set: its name, its hash and where its inputs come from.
+
+    Where the set brings its inputs, ``inputs_hash`` is the SHA-256 of their names and contents.
+    """
+    source = {"name": dataset.name, "hash": data_hash(dataset)}
+    if dataset.inputs == "made":
+        return source
+    files = [(item.name, "input", item.degraded) for item in dataset.items if item.degraded]
+    return source | {"inputs": dataset.inputs, "inputs_hash": _hash_files(files)}
+
+
+def _hash_files(files: Iterable[tuple[str, str, Path]]) -> str:
     total = hashlib.sha256()
-    for item in sorted(dataset.items, key=lambda item: item.name):
-        for role, path in (("target", item.target), ("low", item.low)):
-            if path is not None:
-                with path.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-                total.update(f"{item.name}\0{role}\0{content}\n".encode())
+    for name, role, path in sorted(files):
+        with path.open("rb") as file:
+            content = hashlib.file_digest(file, "sha256").hexdigest()
+        total.update(f"{name}\0{role}\0{content}\n".encode())
     return total.hexdigest()
 
 
@@ -126,7 +163,7 @@ def _not_found(name: str, base: str | Path | None, known: dict[str, Path]) -> st
 
 
 def _target_folder(folder: Path) -> Path:
-    """Return the folder that holds the originals: a known one inside, or the folder itself."""
+    """Return the folder of the targets: a folder with a known name inside, or the folder itself."""
     for name in ("HR", "GTmod12"):
         if (folder / name).is_dir():
             return folder / name
@@ -141,17 +178,29 @@ def _split_folders(folder: Path) -> list[Path]:
     return [child for child in _folders(folder) if child.name.endswith("_HR")]
 
 
-def _low_folder(targets: Path, scale: int) -> Path | None:
-    """Return the folder of low-resolution images that belongs to the originals, if any."""
+def _published_folder(targets: Path, scale: int) -> Path | None:
+    """Return the folder of published bicubic images that belongs to the targets, if any."""
     if targets.name == "HR":
-        low = targets.parent / "LR_bicubic" / f"X{scale}"
+        folder = targets.parent / "LR_bicubic" / f"X{scale}"
     elif targets.name == "GTmod12":
-        low = targets.parent / f"LRbicx{scale}"
+        folder = targets.parent / f"LRbicx{scale}"
     elif targets.name.endswith("_HR"):
-        low = targets.parent / f"{_set_name(targets)}_LR_bicubic" / f"X{scale}"
+        folder = targets.parent / f"{_set_name(targets)}_LR_bicubic" / f"X{scale}"
     else:
         return None
-    return low if low.is_dir() else None
+    return folder if folder.is_dir() else None
+
+
+def _camera_folder(targets: Path) -> Path | None:
+    folder = targets.parent / "LR"
+    return folder if targets.name == "HR" and folder.is_dir() else None
+
+
+def _existing(folder: str | Path) -> Path:
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise DataError(f"there is no folder {str(folder)!r} of inputs")
+    return path
 
 
 def _set_name(targets: Path) -> str:
@@ -160,21 +209,19 @@ def _set_name(targets: Path) -> str:
     return targets.name.removesuffix("_HR")
 
 
-def _pair(originals: dict[str, Path], low_folder: Path, scale: int) -> tuple[Item, ...]:
+def _pair(targets: dict[str, Path], folder: Path, scale: int | None) -> tuple[Item, ...]:
     # EDSR writes babyx2.png, BasicSR writes baby.png.
-    lows = {
-        name if name in originals else name.removesuffix(f"x{scale}"): path
-        for name, path in _images(low_folder).items()
+    inputs = {
+        name if name in targets else name.removesuffix(f"x{scale}"): path
+        for name, path in _images(folder).items()
     }
-    if lows.keys() != originals.keys():
-        without_original = _some(lows.keys() - originals.keys())
-        without_low = _some(originals.keys() - lows.keys())
+    if inputs.keys() != targets.keys():
         raise DataError(
-            f"{str(low_folder)!r} does not match its originals: low-resolution images without an "
-            f"original: {without_original}; originals without a low-resolution image: "
-            f"{without_low}; complete the folder, or remove it to have the images made"
+            f"{str(folder)!r} does not match its targets: inputs without a target: "
+            f"{_first_names(inputs.keys() - targets.keys())}; targets without an input: "
+            f"{_first_names(targets.keys() - inputs.keys())}; complete the folder or remove it"
         )
-    return tuple(Item(name, path, lows[name]) for name, path in originals.items())
+    return tuple(Item(name, path, inputs[name]) for name, path in targets.items())
 
 
 def _images(folder: Path) -> dict[str, Path]:
@@ -186,9 +233,9 @@ def _images(folder: Path) -> dict[str, Path]:
     )
     images = {path.stem: path for path in paths}
     if len(images) < len(paths):
-        twice = _some({path.stem for path in paths if images[path.stem] != path})
+        twice = _first_names({path.stem for path in paths if images[path.stem] != path})
         raise DataError(
-            f"{str(folder)!r} holds two images of one name: {twice}; rename one of each"
+            f"{str(folder)!r} holds two images of the same name: {twice}; rename one of each"
         )
     return dict(sorted(images.items()))
 
@@ -196,7 +243,7 @@ def _images(folder: Path) -> dict[str, Path]:
 def _nothing_in(folder: Path) -> str:
     line = f"{str(folder)!r} holds no images ({', '.join(sorted(FORMAT_OF_SUFFIX))})"
     inside = [child.name for child in _folders(folder)]
-    advice = f"give one of its folders: {_some(inside)}" if inside else "give another folder"
+    advice = f"give one of its folders: {_first_names(inside)}" if inside else "give another folder"
     return f"{line}; {advice}"
 
 
@@ -206,7 +253,7 @@ def _folders(folder: Path) -> list[Path]:
     return sorted(child for child in folder.iterdir() if child.is_dir())
 
 
-def _some(names: Iterable[str]) -> str:
+def _first_names(names: Iterable[str]) -> str:
     names = sorted(names)
     shown = ", ".join(names[:5]) or "none"
     return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"

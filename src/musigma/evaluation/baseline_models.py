@@ -1,18 +1,21 @@
-"""Baselines of the sigma branch in the same harness: made, calibrated and measured like models."""
+"""Models whose sigma comes from a baseline, to be calibrated and measured like any other model.
+
+The networks themselves are in `musigma.uncertainty.baselines`; this module puts loaded weights into
+them, and fits what must be fitted to held-out images.
+"""
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from musigma.datasets.catalog import Dataset, data_hash
+from musigma.datasets.catalog import Dataset
 from musigma.evaluation.calibrate import calibrate
-from musigma.evaluation.evaluate import Progress
 from musigma.evaluation.protocol import Protocol
-from musigma.images.image_io import read_image
+from musigma.evaluation.restored_pairs import Progress, errors_name, restored_pairs
 from musigma.model import Model
 from musigma.networks import mean_only
-from musigma.prediction.predict import DEFAULT_MEMORY, predict
+from musigma.prediction.predict import DEFAULT_MEMORY
 from musigma.types import ConfigError, nearest
 from musigma.uncertainty.baselines import (
     Baseline,
@@ -28,24 +31,24 @@ Method = Literal["constant", "ensemble", "mc-dropout", "self-ensemble", "tta"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 NUM_DRAWS = 8
-"""Of Monte-Carlo dropout: as many forward passes as test-time augmentation has."""
+"""Forward passes of Monte-Carlo dropout: as many as test-time augmentation has."""
 
 
 def make_baseline(
     method: str,
     models: Sequence[Model],
     *,
-    protocol: Protocol,
+    protocols: Sequence[Protocol],
     held_out: Dataset | None = None,
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> Model:
-    """Make a baseline out of loaded weights; it is to be calibrated anew, whatever they carry.
+    """Make a baseline out of loaded weights. It has no calibration, whatever the weights carry.
 
     Args:
         method: ``constant``, ``ensemble``, ``mc-dropout``, ``self-ensemble`` or ``tta``.
-        models: On their device; several for an ensemble, one for the others.
-        protocol: How pairs are made from held-out images.
+        models: Loaded weights on their device; several for an ensemble, one for the others.
+        protocols: How the inputs of held-out images are made.
         held_out: Images on which a constant sigma is the mean absolute error.
         memory: Bytes that a tile may need.
         progress: Called before each held-out image with number, count and name.
@@ -67,59 +70,60 @@ def make_baseline(
         return _baseline(method, mc_dropout(network, num_samples=NUM_DRAWS), models)
     if held_out is None:
         raise ConfigError("a constant sigma is fitted to held-out images; give --calibrate-on")
-    sigma = mean_error(models[0], held_out, protocol, memory=memory, progress=progress)
+    sigma = mean_error(models[0], held_out, protocols, memory=memory, progress=progress)
     return _baseline(method, WithConstantSigma(network, sigma), models)
 
 
 def mean_error(
     model: Model,
     dataset: Dataset,
-    protocol: Protocol,
+    protocols: Sequence[Protocol],
     *,
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> float:
     """Return the mean absolute error of a model over all values of all images of a set."""
-    found = ConstantSigma()
-    for number, item in enumerate(dataset.items):
-        if progress:
-            progress(number, len(dataset.items), item.name)
-        degraded, target = protocol.pair(read_image(item.target)[0], item.name)
-        network = mean_only(model.network)
-        level = protocol.noise_level(network)
-        prediction = predict(network, degraded, noise_std=level, memory=memory)
-        found.update(prediction.mean, target)
-    return found.compute()
+    error, network = ConstantSigma(), mean_only(model.network)
+    for protocol in protocols:
+        for item, prediction, target in restored_pairs(
+            network, dataset, protocol, memory=memory, progress=progress
+        ):
+            with errors_name(item.target):
+                error.update(prediction.mean, target)
+    return error.compute()
 
 
 def calibrated(
-    model: Model, held_out: Dataset, protocol: Protocol, *, coverage: float, **options: Any
+    model: Model,
+    held_out: Dataset,
+    protocols: Sequence[Protocol],
+    *,
+    coverage: float,
+    **options: Any,
 ) -> Model:
-    """Return a model with a calibration in memory: of one kind, ``average``, for all baselines.
+    """Return a model that is calibrated by ``pooled-quantile``, as all baselines are compared.
 
-    One factor on sigma of largest PLL, and one on the intervals that makes them hold `coverage` of
-    the held-out values. Options go to `calibrate`.
+    It has the factor on sigma of largest PLL, and the factor on the intervals that makes them hold
+    `coverage` of the held-out values. Options go to `calibrate`.
     """
-    fit = calibrate(
-        model, held_out, protocol, method="average", coverage=coverage, confidence=0.9, **options
+    calibration = calibrate(
+        model, held_out, protocols, method="pooled-quantile", coverage=coverage, **options
     )
-    source = {"name": held_out.name, "hash": data_hash(held_out)}
-    metadata = model.metadata | {"calibration_data": source}
-    return replace(model, metadata=metadata, calibration=fit)
+    return replace(model, calibration=calibration)
 
 
 def _baseline(method: Method, network: Baseline, models: Sequence[Model]) -> Model:
-    facts: dict[str, Any] = {"baseline": method, "num_passes": network.num_passes}
+    metadata: dict[str, Any] = {"baseline": method, "num_passes": network.num_passes}
     if len(models) == 1:
         training, digest = models[0].metadata.get("training", {}), models[0].digest
     else:
         training = _shared_training(models)
-        facts["members"] = [model.digest for model in models]
-        digest = hashlib.sha256("".join(facts["members"]).encode()).hexdigest()
+        metadata["members"] = [model.digest for model in models]
+        digest = hashlib.sha256("".join(metadata["members"]).encode()).hexdigest()
     return Model(
         network=network.eval(),
         name=models[0].name,
-        metadata={"training": training, **facts},
+        metadata={"training": training, **metadata},
         digest=digest,
     )
 

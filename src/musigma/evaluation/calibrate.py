@@ -1,74 +1,131 @@
 """Fit a calibration to a model on held-out images, by the protocol it is measured by."""
 
-from collections.abc import Callable
-from typing import Literal, get_args
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from musigma.datasets.catalog import Dataset
+from musigma.datasets.catalog import Dataset, describe_data
 from musigma.evaluation.protocol import Protocol
-from musigma.images.image_io import read_image
+from musigma.evaluation.restored_pairs import Progress, errors_name, restored_pairs
+from musigma.functional.scores import check_share
 from musigma.model import Model
-from musigma.prediction.predict import DEFAULT_MEMORY, predict
-from musigma.types import ConfigError, nearest
-from musigma.uncertainty.calibration import (
-    Calibration,
-    HeldOut,
-    fit_average,
-    fit_conformal,
-    fit_expected,
-    fit_isotonic,
-    fit_risk_control,
-    fit_scale,
-)
-
-Method = Literal["expected", "average", "scale", "isotonic", "conformal", "risk_control"]
+from musigma.prediction.predict import DEFAULT_MEMORY
+from musigma.types import ConfigError
+from musigma.uncertainty.calibration import Calibration, check_method
+from musigma.uncertainty.fitting import HeldOut, fit
+from musigma.uncertainty.methods import DEFAULT_CONFIDENCE, DEFAULT_COVERAGE, METHODS
 
 
 def calibrate(
     model: Model,
     dataset: Dataset,
-    protocol: Protocol,
+    protocols: Protocol | Sequence[Protocol],
+    *,
+    method: str = METHODS[0],
+    coverage: float = DEFAULT_COVERAGE,
+    confidence: float = DEFAULT_CONFIDENCE,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> Calibration:
+    """Run a model over held-out images and fit a calibration, which names its conditions.
+
+    Args:
+        model: A model with a sigma branch.
+        dataset: Images that the model was not trained on and will not be measured on.
+        protocols: How inputs are made. With several, each image is degraded in every way, and the
+            promise holds for an image that is degraded in one of these ways, chosen at random.
+        method: One of `musigma.uncertainty.methods.METHODS`.
+        coverage: Share of the values that intervals should hold.
+        confidence: Probability of the promise of ``conformal`` and ``risk-control``.
+        memory: Bytes that a tile may need.
+        progress: Called before each image with number, count and name.
+    """
+    return calibrate_with_groups(
+        model,
+        dataset,
+        protocols,
+        method=method,
+        coverage=coverage,
+        confidence=confidence,
+        memory=memory,
+        progress=progress,
+    )[0]
+
+
+def calibrate_with_groups(
+    model: Model,
+    dataset: Dataset,
+    protocols: Protocol | Sequence[Protocol],
     *,
     method: str,
     coverage: float,
     confidence: float,
     memory: int = DEFAULT_MEMORY,
-    progress: Callable[[int, int, str], None] | None = None,
-) -> Calibration:
-    """Run a model over held-out images and fit the asked kind of calibration.
+    progress: Progress | None = None,
+) -> tuple[Calibration, HeldOut]:
+    """Do what `calibrate` does, and return as well what the fit was made from.
 
-    Args:
-        model: With a sigma branch.
-        dataset: Images that the model was not trained on and will not be measured on.
-        protocol: How inputs are made.
-        method: ``expected``, ``average``, ``scale``, ``isotonic``, ``conformal`` or
-            ``risk_control``.
-        coverage: Share of the values that intervals should hold.
-        confidence: Of the promise of ``conformal`` and ``risk_control``.
-        memory: Bytes that a tile may need.
-        progress: Called before each image with number, count and name.
+    In the latter each degradation is a group, whose coverage can be measured alone.
+    """
+    # Wrong settings are refused before the first image is restored.
+    check_method(method)
+    check_share("coverage", coverage)
+    check_share("confidence", confidence)
+    held_out = collect_held_out(model, dataset, protocols, memory=memory, progress=progress)
+    calibration = fit(held_out, method, coverage=coverage, confidence=confidence)
+    return with_conditions(calibration, dataset, protocols), held_out
+
+
+def collect_held_out(
+    model: Model,
+    dataset: Dataset,
+    protocols: Protocol | Sequence[Protocol],
+    *,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress | None = None,
+) -> HeldOut:
+    """Run a model over held-out images and return what fits need; arguments as in `calibrate`.
+
+    Each degradation is a group of its own.
     """
     if not model.has_sigma:
         raise ConfigError(f"{model.name} has no sigma branch; there is nothing to calibrate")
-    if method not in get_args(Method):
-        raise ConfigError(f"no calibration {method!r}; {nearest(method, get_args(Method))}")
     held_out = HeldOut()
-    for number, item in enumerate(dataset.items):
-        if progress:
-            progress(number, len(dataset.items), item.name)
-        degraded, target = protocol.pair(read_image(item.target)[0], item.name)
-        mean, sigma = predict(
-            model.network, degraded, noise_std=protocol.noise_level(model.network), memory=memory
-        )
-        assert sigma is not None
-        held_out.update(mean, target, sigma)
-    if method == "conformal":
-        return fit_conformal(held_out, coverage=coverage, confidence=confidence)
-    if method == "risk_control":
-        return fit_risk_control(held_out, coverage=coverage, confidence=confidence)
-    fits = {
-        "expected": fit_expected,
-        "average": fit_average,
-        "scale": fit_scale,
-        "isotonic": fit_isotonic,
-    }
-    return fits[method](held_out, coverage=coverage)
+    for protocol in _as_list(protocols):
+        for item, (mean, sigma), target in restored_pairs(
+            model.network, dataset, protocol, memory=memory, progress=progress
+        ):
+            assert sigma is not None
+            with errors_name(item.target):
+                held_out.update(mean, target, sigma, image=item.name, group=protocol.inputs)
+    return held_out
+
+
+def with_conditions(
+    calibration: Calibration, dataset: Dataset, protocols: Protocol | Sequence[Protocol]
+) -> Calibration:
+    """Return a calibration that names the images and the inputs it was fitted on."""
+    protocol = _as_json(_as_list(protocols))
+    return replace(calibration, protocol=protocol, data=describe_data(dataset))
+
+
+def _as_json(protocols: Sequence[Protocol]) -> dict[str, Any]:
+    if len(protocols) == 1:
+        return protocols[0].as_json()
+    shared = protocols[0].as_json() | {"name": "mixture", "noise_std": _all_levels(protocols)}
+    return shared | {"degradation": [protocol.inputs for protocol in protocols]}
+
+
+def _all_levels(protocols: Sequence[Protocol]) -> list[float] | None:
+    """Return the least and the largest noise level, or `None` where a protocol has none."""
+    levels: list[float] = []
+    for protocol in protocols:
+        level = protocol.as_json()["noise_std"]
+        if level is None:
+            return None
+        levels += level if isinstance(level, list) else [level]
+    return [min(levels), max(levels)]
+
+
+def _as_list(protocols: Protocol | Sequence[Protocol]) -> list[Protocol]:
+    return [protocols] if isinstance(protocols, Protocol) else list(protocols)

@@ -1,26 +1,23 @@
 """Measure a model on a data set, by a protocol, image by image."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from musigma.datasets.catalog import Dataset, data_hash
+from musigma.datasets.catalog import Dataset, describe_data
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.record import Record, provenance
-from musigma.images.image_io import read_image
-from musigma.images.listing import image_error
+from musigma.evaluation.restored_pairs import Progress, errors_name, restored_pairs
 from musigma.model import Model
-from musigma.networks import Network, entry, num_params
-from musigma.prediction.predict import DEFAULT_MEMORY, predict
-from musigma.types import ConfigError, DataError, ImageError
+from musigma.networks import Network, num_params
+from musigma.prediction.engines import Engine
+from musigma.prediction.predict import DEFAULT_MEMORY
 from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.methods import DEFAULT_COVERAGE
 from musigma.uncertainty.metrics.all_metrics import UncertaintyMetrics
 
-Progress = Callable[[int, int, str], None]
-
-
-STATED = ("baseline", "num_passes", "members", "calibration", "calibration_data")
+COPIED_METADATA = ("baseline", "num_passes", "members", "calibration")
 """Metadata of a model that a record repeats, besides how it was trained."""
 
 
@@ -39,6 +36,7 @@ def evaluate(
     *,
     calibration: Calibration | None = None,
     coverage: float | None = None,
+    engine: Engine | None = None,
     tile: int | None = None,
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
@@ -50,58 +48,38 @@ def evaluate(
         dataset: What to restore.
         protocol: How inputs are made and results measured.
         calibration: Turns sigma into intervals; by default sigma is taken as it is.
-        coverage: Of the intervals that are measured; by default the calibration's, or 0.9.
+        coverage: Share of the values that the measured intervals should hold; by default that of
+            the calibration, or 0.9.
+        engine: Runs the network; by default PyTorch in float32.
         tile: Largest side of a tile.
         memory: Bytes that a tile may need.
         progress: Called before each image with number, count and name.
     """
+    # Made first, so that a wrong coverage is refused before the first image is restored.
+    uncertainty = _uncertainty_metrics(network, protocol, calibration, coverage)
     images: dict[str, dict[str, float]] = {}
-    uncertainty: UncertaintyMetrics | None = None
-    for number, item in enumerate(dataset.items):
-        if progress:
-            progress(number, len(dataset.items), item.name)
-        image = read_image(item.target)[0]
-        try:
-            degraded, target = protocol.pair(image, item.name)
-            prediction = predict(
-                network,
-                degraded,
-                noise_std=protocol.noise_level(network),
-                tile=tile,
-                memory=memory,
-            )
-            images[item.name] = protocol.fidelity(prediction.mean, target)
-        except ImageError as error:
-            raise image_error(item.target, str(error)) from error
-        if prediction.sigma is not None:
-            if uncertainty is None:
-                if coverage is None:
-                    coverage = calibration.coverage if calibration else 0.9
-                luma = protocol.measured_on == "y" and prediction.sigma.shape[1] == 3
-                uncertainty = UncertaintyMetrics(calibration, coverage=coverage, luma=luma)
-            uncertainty.update(prediction.mean, target, prediction.sigma)
-    if not images:
-        raise DataError(f"{dataset.name} holds no images to evaluate on")
+    options: dict[str, Any] = {"engine": engine, "tile": tile, "memory": memory}
+    for item, (mean, sigma), target in restored_pairs(
+        network, dataset, protocol, progress=progress, **options
+    ):
+        with errors_name(item.target):
+            images[item.name] = protocol.fidelity(mean, target)
+            if uncertainty is not None and sigma is not None:
+                uncertainty.update(mean, target, sigma)
     names = next(iter(images.values())).keys()
-    summary = {name: sum(one[name] for one in images.values()) / len(images) for name in names}
+    summary = {name: sum(own[name] for own in images.values()) / len(images) for name in names}
     if uncertainty is not None:
         summary |= uncertainty.compute()
     return Evaluation(summary, images)
 
 
-def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options: object) -> Record:
-    """Evaluate loaded weights and make a record of it."""
-    facts = entry(model.name)
-    if (facts.task == "denoise") != (protocol.scale == 1):
-        raise ConfigError(f"{model.name} is made to {facts.task}; evaluate it with that protocol")
-    found = evaluate(
-        model.network,
-        dataset,
-        protocol,
-        calibration=model.calibration,
-        **options,  # type: ignore[arg-type]
+def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options: Any) -> Record:
+    """Evaluate a model and make a record of it; options go to `evaluate`."""
+    evaluation = evaluate(
+        model.network, dataset, protocol, calibration=model.calibration, **options
     )
     stored = model.stored_metadata()
+    training = model.metadata.get("training", {})
     device = next((p.device for p in model.network.parameters()), torch.device("cpu"))
     return Record(
         kind="evaluation",
@@ -110,17 +88,24 @@ def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options
             "scale": model.scale,
             "params": num_params(model.network),
             "digest": model.digest,
-            "training": model.metadata.get("training", {}),
-            **{key: stored[key] for key in STATED if key in stored},
+            "training": training,
+            **{key: stored[key] for key in COPIED_METADATA if key in stored},
         },
         protocol=protocol.as_json(),
-        data={
-            "name": dataset.name,
-            "num_images": len(dataset.items),
-            "hash": data_hash(dataset),
-        },
-        result=found.summary,
-        images=found.images,
+        data={"num_images": len(dataset.items), **describe_data(dataset)},
+        result=evaluation.summary,
+        images=evaluation.images,
         provenance=provenance(device),
-        seed=model.metadata.get("training", {}).get("seed"),
+        seed=training.get("seed"),
     )
+
+
+def _uncertainty_metrics(
+    network: Network, protocol: Protocol, calibration: Calibration | None, coverage: float | None
+) -> UncertaintyMetrics | None:
+    if not network.has_sigma:
+        return None
+    if coverage is None:
+        coverage = calibration.coverage if calibration else DEFAULT_COVERAGE
+    luma = protocol.measured_on != "all" and network.out_channels == 3
+    return UncertaintyMetrics(calibration, coverage=coverage, luma=luma)

@@ -1,8 +1,8 @@
 """How good a predicted sigma is: per value (`log_likelihood`, ...) and per image (`pll`, ...).
 
-All take ``mean``, ``target`` and ``sigma`` of one shape ``(N, C, H, W)``, images in [0, 1]. The
-likelihood and the CRPS read sigma as the std of a normal distribution round ``mean`` and floor it
-at `SIGMA_FLOOR`; `sigma_psnr` compares sigma as it is.
+All take ``mean``, ``target`` and ``sigma`` of the same shape ``(N, C, H, W)`` in [0, 1]. The
+likelihood and the CRPS read sigma as the standard deviation of a normal distribution around
+``mean`` and floor it at `SIGMA_FLOOR`; `sigma_psnr` compares sigma as it is.
 """
 
 import math
@@ -35,7 +35,12 @@ def check_share(name: str, share: float) -> float:
 def log_likelihood(mean: Tensor, target: Tensor, sigma: Tensor) -> Tensor:
     """Return ``log N(target; mean, sigma^2)`` of every value, in nats."""
     sigma = sigma.clamp_min(SIGMA_FLOOR)
-    return -0.5 * ((target - mean) / sigma).square() - sigma.log() - 0.5 * math.log(2 * math.pi)
+    return log_density_of_ratio((target - mean) / sigma, sigma)
+
+
+def log_density_of_ratio(ratio: Tensor, std: Tensor) -> Tensor:
+    """Return the log-density of a normal variable that is `ratio` times `std` off its mean."""
+    return -0.5 * ratio.square() - std.log() - 0.5 * math.log(2 * math.pi)
 
 
 def crps_gaussian(mean: Tensor, target: Tensor, sigma: Tensor) -> Tensor:
@@ -47,10 +52,20 @@ def crps_gaussian(mean: Tensor, target: Tensor, sigma: Tensor) -> Tensor:
     Lower is better; as sigma goes to 0 it becomes ``|target - mean|``.
     """
     sigma = sigma.clamp_min(SIGMA_FLOOR)
-    z = (target - mean) / sigma
-    density = torch.exp(-0.5 * z.square()) / math.sqrt(2 * math.pi)
-    centred = z * torch.erf(z / math.sqrt(2)) + 2 * density
-    return sigma * (centred - 1 / math.sqrt(math.pi))
+    return crps_of_ratio((target - mean) / sigma, sigma)
+
+
+def crps_of_ratio(ratio: Tensor, std: Tensor, *, level: Tensor | None = None) -> Tensor:
+    """Return the score of a target that is `ratio` times `std` off the mean; see `crps_gaussian`.
+
+    Args:
+        ratio: Difference from the mean in units of `std`.
+        std: Standard deviation of the normal distribution.
+        level: ``erf(ratio / sqrt(2))``, where it is known already.
+    """
+    level = torch.erf(ratio / math.sqrt(2)) if level is None else level
+    density = torch.exp(-0.5 * ratio.square()) / math.sqrt(2 * math.pi)
+    return std * (ratio * level + 2 * density - 1 / math.sqrt(math.pi))
 
 
 def sigma_squared_error(mean: Tensor, target: Tensor, sigma: Tensor) -> Tensor:

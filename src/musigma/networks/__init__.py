@@ -1,12 +1,12 @@
-"""Networks: one file per family, one contract, a written list.
+"""Networks: one file for each family, one contract (`base`), one list (`registry`).
 
 Importing a family registers its networks. `musigma models` lists them in the order of registration.
 """
 
-from musigma.networks.base import BuildSpec, Network
+from musigma.networks.base import BuildSpec, Network, NetworkInfo
 from musigma.networks.denoising import (  # noqa: F401 - importing a family registers it
+    bm3d,
     brdnet,
-    classical,
     dncnn,
     drunet,
     ffdnet,
@@ -19,9 +19,18 @@ from musigma.networks.denoising import (  # noqa: F401 - importing a family regi
     ridnet,
     rnan,
     rpcnn,
+    wnnm,
 )
 from musigma.networks.model_card import ModelCard, card, macs, num_params
-from musigma.networks.registry import Entry, create, entries, entry
+from musigma.networks.receptive_field import measure_receptive_radius
+from musigma.networks.registry import (
+    DuplicateNetworkError,
+    Entry,
+    create,
+    entries,
+    entry,
+    register,
+)
 from musigma.networks.sigma_branch import SigmaBranch, WithSigma, mean_only, with_sigma
 from musigma.networks.super_resolution import (  # noqa: F401 - importing a family registers it
     bicubic,
@@ -48,9 +57,11 @@ from musigma.networks.weights_file import warm_start
 
 __all__ = [
     "BuildSpec",
+    "DuplicateNetworkError",
     "Entry",
     "ModelCard",
     "Network",
+    "NetworkInfo",
     "SigmaBranch",
     "WithSigma",
     "card",
@@ -59,7 +70,9 @@ __all__ = [
     "entry",
     "macs",
     "mean_only",
+    "measure_receptive_radius",
     "num_params",
+    "register",
     "warm_start",
     "with_sigma",
 ]

@@ -1,14 +1,14 @@
 """Bicubic enlargement by a whole factor, for networks that work on the enlarged image.
 
-The weights depend on the factor alone, so that this form of `musigma.functional.resize` compiles
-and exports with any image size; it uses no convolution, so that it adds nothing to the MACs.
+The weights depend on the factor alone. So, unlike `musigma.functional.resize`, this function can be
+compiled and exported for any image size. It uses no convolution and adds nothing to the MACs.
 """
 
 import torch
 from torch import Tensor
 
-REACH = 2
-"""Input pixels on either side of the nearest one that the kernel can see."""
+KERNEL_RADIUS = 2
+"""Input pixels on either side of the nearest one that the kernel covers."""
 
 
 def enlarge(image: Tensor, scale: int) -> Tensor:
@@ -29,9 +29,9 @@ def enlarge(image: Tensor, scale: int) -> Tensor:
 
 
 def enlarge_8_bit(image: Tensor, scale: int) -> Tensor:
-    """Return ``bicubic_up(image, scale)``, with gradients as if nothing had been rounded.
+    """Return ``bicubic_up(image, scale)``; gradients pass as if nothing had been rounded.
 
-    Like MATLAB on 8-bit images it rounds before, between and after the two passes.
+    Like MATLAB on 8-bit images, it rounds before, between and after the two passes.
     """
     levels = _round(_widen(image) * 255).double()
     for dim in (2, 3):
@@ -39,17 +39,18 @@ def enlarge_8_bit(image: Tensor, scale: int) -> Tensor:
     return (levels / 255).to(image.dtype)
 
 
-def radius_of(reach: int, scale: int) -> int:
-    """Radius in input pixels of layers that see `reach` pixels far in the enlarged image.
+def radius_before_enlarging(radius: int, scale: int) -> int:
+    """Convert a receptive radius in the enlarged image to one in the input image.
 
     Example:
-        >>> [radius_of(0, scale) for scale in (1, 2, 3, 4)]
+        >>> [radius_before_enlarging(0, scale) for scale in (1, 2, 3, 4)]
         [0, 2, 2, 2]
     """
     if scale == 1:
-        return reach
-    # The last of `scale` sub-pixels sees furthest; the later half of them leans on the next pixel.
-    return 1 + (scale - 1 + reach + scale // 2) // scale
+        return radius
+    # Of the `scale` sub-pixels of a pixel the last sees furthest. The second half of the sub-pixels
+    # lies nearer to the next pixel, so that their kernels reach one pixel further.
+    return 1 + (scale - 1 + radius + scale // 2) // scale
 
 
 def _widen(image: Tensor) -> Tensor:
@@ -58,22 +59,24 @@ def _widen(image: Tensor) -> Tensor:
 
 def _enlarge_axis(image: Tensor, dim: int, scale: int) -> Tensor:
     padded = _pad_symmetric(image, dim)
-    shifted = [padded.narrow(dim, index, image.shape[dim]) for index in range(2 * REACH + 1)]
+    shifted = [
+        padded.narrow(dim, index, image.shape[dim]) for index in range(2 * KERNEL_RADIUS + 1)
+    ]
     phases = []
     for phase in range(scale):
-        centre = (phase + 0.5) / scale - 0.5 + REACH
-        total = shifted[REACH] * _cubic(abs(centre - REACH))
-        for index in range(2 * REACH + 1):
+        centre = (phase + 0.5) / scale - 0.5 + KERNEL_RADIUS
+        total = shifted[KERNEL_RADIUS] * _cubic(abs(centre - KERNEL_RADIUS))
+        for index in range(2 * KERNEL_RADIUS + 1):
             weight = _cubic(abs(centre - index))
-            if index != REACH and weight:
+            if index != KERNEL_RADIUS and weight:
                 total = torch.add(total, shifted[index], alpha=weight)
         phases.append(total)
     return torch.stack(phases, dim + 1).flatten(dim, dim + 1)
 
 
 def _pad_symmetric(image: Tensor, dim: int) -> Tensor:
-    # Two pixels on either side, in operations that export and compile: PyTorch 2.11 cannot compile
-    # parts of a replicating pad. A slice takes what there is: one pixel is its own neighbour.
+    # Two pixels on either side, in operations that can be exported and compiled: PyTorch 2.11
+    # cannot compile parts of a replicating pad. A slice of one pixel is that pixel.
     before = (slice(None),) * dim
     head, tail = image[(*before, slice(2))], image[(*before, slice(-2, None))]
     first, last = head[(*before, slice(1))], tail[(*before, slice(-1, None))]

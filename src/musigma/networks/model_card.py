@@ -1,13 +1,16 @@
-"""What a user wants to know of a network before choosing it, computed rather than typed."""
+"""What a user wants to know about a network before choosing it: sizes and costs."""
 
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from musigma.networks.base import Network
 from musigma.networks.registry import create, entry
-from musigma.networks.sigma_branch import mean_only, with_sigma
+from musigma.networks.sigma_branch import WithSigma, mean_only, with_sigma
 from musigma.networks.weights_file import shipped_metadata
 
 HR_SIZE = (720, 1280)
@@ -16,23 +19,26 @@ HR_SIZE = (720, 1280)
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCard:
-    """The facts of one network at one scale.
+    """Sizes and costs of one network at one scale.
 
     Attributes:
         name: Registered name.
-        task: ``"upscale"`` or ``"denoise"``.
+        task: ``"super-resolution"``, ``"denoising"`` or ``"restoration"``.
         scale: Zoom factor.
         params: Learned values of the network, without the sigma branch.
         macs_g: Multiply-adds of its convolutions for a 1280x720 result, in units of 1e9.
         sigma_params: Learned values of the sigma branch.
-        sigma_macs_g: Its multiply-adds, counted apart.
-        radius: Receptive-field radius in input pixels; ``None`` for the whole image.
+        sigma_macs_g: Multiply-adds of the sigma branch.
+        receptive_radius: Receptive radius in input pixels; `None` for the whole image.
         size_multiple: Origins of exact tiles are multiples of this.
         tiling: ``"exact"``: tiles give what the whole image gives; or ``"approximate"``.
         value_range: Range that the layers of a network trained here work in.
-        licence: Of the weights that ship; empty where none do.
+        shipped: Whether trained weights come with the package.
+        licence: Licence of these weights; empty where none ship.
+        purpose: What these weights are for; empty where none ship.
+        summary: One line about the network.
         paper: Where the network was published.
-        year: When.
+        year: When; `None` where it was not.
     """
 
     name: str
@@ -46,9 +52,12 @@ class ModelCard:
     size_multiple: int
     tiling: str
     value_range: float
+    shipped: bool
     licence: str
+    purpose: str
+    summary: str
     paper: str
-    year: int
+    year: int | None
 
 
 def num_params(network: torch.nn.Module) -> int:
@@ -59,7 +68,7 @@ def num_params(network: torch.nn.Module) -> int:
 def macs(network: Network, *, height: int, width: int) -> int:
     """Count the multiply-adds of one forward pass for an input of a size.
 
-    The network should lie on the meta device, where counting costs nothing.
+    The network should lie on the meta device, where counting computes nothing.
     """
     return sum(_macs_by_part(network, height, width).values())
 
@@ -74,6 +83,28 @@ def _macs_by_part(network: Network, height: int, width: int) -> dict[str, int]:
     return {"base": counter.get_total_flops() // 2 - branch, "branch": branch}
 
 
+def purpose_of(metadata: Mapping[str, Any]) -> str:
+    """Say in a few words what weights are for, from the metadata of their file.
+
+    Example:
+        >>> purpose_of({"scale": 2, "training": {"recipe": {}}})
+        'enlarges by 2; trained on bicubically reduced images'
+        >>> purpose_of({"scale": 1, "training": {"recipe": {"noise_std": [0, 50]}}})
+        'removes Gaussian noise of level 0 to 50'
+    """
+    scale = metadata.get("scale", 1)
+    recipe = metadata.get("training", {}).get("recipe", {})
+    verb = f"enlarges by {scale}" if scale > 1 else "restores at the same size"
+    if recipe.get("degrade"):
+        return f"{verb}; trained on images degraded by {recipe['degrade']}"
+    if recipe.get("noise_std") is not None:
+        levels = recipe["noise_std"]
+        text = " to ".join(f"{level:g}" for level in levels) if isinstance(levels, list) else levels
+        return f"removes Gaussian noise of level {text}"
+    return f"{verb}; trained on bicubically reduced images" if scale > 1 else verb
+
+
+@functools.cache
 def card(name: str, *, scale: int) -> ModelCard:
     """Describe a registered network.
 
@@ -82,25 +113,39 @@ def card(name: str, *, scale: int) -> ModelCard:
         >>> edsr.params, round(edsr.macs_g, 1)
         (1369859, 316.2)
     """
-    facts = entry(name)
     with torch.device("meta"):
-        network = with_sigma(create(name, scale=scale))
-    height, width = (side // scale for side in HR_SIZE)
-    base = mean_only(network)
+        network = with_sigma(on_meta(name, scale=scale))
+    return _describe(name, network)
+
+
+def on_meta(name: str, *, scale: int) -> Network:
+    """Build a network without values, which takes milliseconds and no memory."""
+    with torch.device("meta"):
+        return create(name, scale=scale)
+
+
+def _describe(name: str, network: WithSigma) -> ModelCard:
+    registered, base = entry(name), mean_only(network)
+    info = base.info
+    height, width = (side // info.scale for side in HR_SIZE)
     counted = _macs_by_part(network, height, width)
+    shipped = shipped_metadata(name, info.scale)
     return ModelCard(
         name=name,
-        task=facts.task,
-        scale=scale,
+        task=info.task,
+        scale=info.scale,
         params=num_params(base),
         macs_g=counted["base"] / 1e9,
         sigma_params=num_params(network.branch),
         sigma_macs_g=counted["branch"] / 1e9,
-        receptive_radius=base.receptive_radius,
-        size_multiple=base.size_multiple,
-        tiling="approximate" if base.receptive_radius is None else "exact",
-        value_range=getattr(getattr(base, "shift", None), "value_range", 1.0),
-        licence=shipped_metadata(name, scale).get("licence", ""),
-        paper=facts.paper,
-        year=facts.year,
+        receptive_radius=info.receptive_radius,
+        size_multiple=info.size_multiple,
+        tiling="approximate" if info.receptive_radius is None else "exact",
+        value_range=getattr(getattr(base, "shift", base), "value_range", 1.0),
+        shipped=bool(shipped),
+        licence=shipped.get("licence", ""),
+        purpose=purpose_of(shipped) if shipped else "",
+        summary=registered.summary,
+        paper=registered.paper,
+        year=registered.year,
     )

@@ -1,4 +1,4 @@
-"""What networks that look for similar places share: where they look, and room enough for it."""
+"""Search windows for networks that compare each position with similar ones around it."""
 
 from collections.abc import Iterator
 
@@ -6,50 +6,61 @@ import torch
 from torch import Tensor
 
 
-def larger(size: int, least: int) -> int:
+def larger_of(size: int, minimum: int) -> int:
     """Return the larger of two sizes, in compiled graphs with free sizes too."""
-    found: int = torch.sym_max(size, least)  # type: ignore[no-untyped-call]
-    return found
+    larger: int = torch.sym_max(size, minimum)  # type: ignore[no-untyped-call]
+    return larger
 
 
-def at_least(image: Tensor, side: int) -> Tensor:
-    """Continue an image whose sides are shorter by its mirror image, downwards and to the right."""
+def mirror_to_side(image: Tensor, side: int) -> Tensor:
+    """Pad an image to a minimum side by mirroring, downwards and to the right.
+
+    Example:
+        >>> mirror_to_side(torch.tensor([[[[1.0, 2.0]]]]), 3).squeeze().tolist()
+        [[1.0, 2.0, 2.0], [1.0, 2.0, 2.0], [1.0, 2.0, 2.0]]
+    """
     for dim in (-2, -1):
         size = image.shape[dim]
-        place = torch.arange(larger(size, side), device=image.device)
-        # That is, place % (2 * size), which ONNX export does not know for a free size.
-        place = place - place // (2 * size) * (2 * size)
-        image = image.index_select(dim, torch.minimum(place, 2 * size - 1 - place))
+        index = mirrored_index(larger_of(size, side), size, image.device)
+        image = image.index_select(dim, index)
     return image
 
 
-class Candidates:
-    """The places of a grid that each is compared with: a window around it, but for the nearest.
+def mirrored_index(length: int, size: int, device: torch.device) -> Tensor:
+    """Return `length` indices that run through `size` pixels forwards and backwards in turn."""
+    index = torch.arange(length, device=device)
+    # The same as index % (2 * size), which ONNX export does not support for a free size.
+    index = index - index // (2 * size) * (2 * size)
+    return torch.minimum(index, 2 * size - 1 - index)
 
-    At the border the window is moved inwards, so that it holds as many places as elsewhere.
+
+class Candidates:
+    """The positions of a grid that each position is compared with.
+
+    They fill a window around the position, without the nearest ones. At the border the window is
+    moved inwards, so that it always has the same size.
 
     Args:
-        height: Of the grid.
-        width: Of the grid.
+        height: Height of the grid.
+        width: Width of the grid.
         window: Side of the window.
-        near: How far away the nearest are: 0 for the place itself alone.
-        device: Where the masks are needed.
+        near: Distance up to which positions are left out: 0 leaves out the position itself alone.
+        device: Device of the masks.
     """
 
     def __init__(
         self, height: int, width: int, *, window: int, near: int, device: torch.device
     ) -> None:
         self.height, self.width, self.window = height, width, window
-        places = [torch.arange(size, device=device) for size in (height, width)]
-        self._inside = [_in_window(place, window) for place in places]
-        self._near = [(place - place.unsqueeze(1)).abs() <= near for place in places]
+        positions = [torch.arange(size, device=device) for size in (height, width)]
+        self._inside = [_in_window(position, window) for position in positions]
+        self._near = [(position - position.unsqueeze(1)).abs() <= near for position in positions]
 
     def bands(self) -> Iterator[tuple[slice, slice]]:
-        """Yield rows and the rows that hold their candidates; memory then grows with the area.
+        """Yield rows and the rows of their candidates, so that memory grows with the area alone.
 
-        Compiled graphs have no loops of a length that depends on the image: they compare all with
-        all, as small grids do. The meta device, where costs are counted, compares as many as bands
-        do, in one go.
+        Compiled graphs have no loops whose length depends on the image: they compare all pairs, as
+        small grids do. On the meta device, where costs are counted, one band stands for all.
         """
         if torch.compiler.is_compiling() or self.height * self.width <= self.window**2:
             yield slice(None), slice(None)
@@ -62,7 +73,7 @@ class Candidates:
             yield slice(row, row + 1), slice(top, top + self.window)
 
     def mask(self, rows: slice, others: slice) -> Tensor:
-        """Tell which places of `others` are candidates of those of `rows`, ``(number, number)``."""
+        """Say which positions of `others` are candidates of those of `rows`, as a matrix."""
         inside, near = (
             down[rows, others][:, None, :, None] & across[None, :, None, :]
             for down, across in (self._inside, self._near)
@@ -70,7 +81,7 @@ class Candidates:
         return (inside & ~near).flatten(2).flatten(0, 1)
 
 
-def _in_window(place: Tensor, window: int) -> Tensor:
-    last = (place[-1] + 1 - window).clamp_min(0)
-    first = torch.minimum((place - window // 2).clamp_min(0), last).unsqueeze(1)
-    return (place >= first) & (place < first + window)
+def _in_window(position: Tensor, window: int) -> Tensor:
+    last = (position[-1] + 1 - window).clamp_min(0)
+    first = torch.minimum((position - window // 2).clamp_min(0), last).unsqueeze(1)
+    return (position >= first) & (position < first + window)

@@ -1,12 +1,14 @@
 """The sigma branch of the paper: four Conv + PReLU on the trunk's features, then an upsampler."""
 
 import math
+from dataclasses import replace
 from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from musigma.networks.base import Network, conv3x3
+from musigma.networks.base import BuildSpec, Network, NetworkInfo
+from musigma.networks.layers import conv3x3
 from musigma.types import ConfigError, Prediction
 
 INITIAL_SIGMA = 0.02
@@ -33,35 +35,50 @@ class SigmaBranch(nn.Module):
         self.upsampler = nn.Sequential(last, nn.PixelShuffle(scale))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Map features to sigma."""
-        # In half precision small errors would fall on a coarse grid. Outside training a CPU takes
-        # float64: it computes the last values of a row by another routine, and only then does the
-        # rounded result not depend on where a tile ends.
+        """Map features to sigma, in float32 at least."""
         logits = self.upsampler(self.body(features))
-        exact = not (self.training or logits.is_cuda)
-        return torch.sigmoid(logits.to(torch.float64 if exact else torch.float32)).float()
+        if _rounds_by_position(logits) and not self.training:
+            return torch.sigmoid(logits.double()).float()
+        # Half precision would put small errors on a coarse grid.
+        return torch.sigmoid(logits.float())
+
+
+def _rounds_by_position(logits: Tensor) -> bool:
+    """Say whether the sigmoid of float32 depends on where in memory a value lies.
+
+    PyTorch on a CPU uses vector instructions for most of a tensor and a scalar routine for the
+    rest, and the two round differently, so that tiles would differ from the whole image. The
+    detour through float64 hides the difference. Graphs that are compiled or exported run elsewhere,
+    often where there is no float64 at all.
+    """
+    return logits.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 class WithSigma(Network):
     """A network and the branch beside it; the mean is computed exactly as without the branch."""
 
+    has_sigma = True
+
     def __init__(self, base: Network, *, width: int = 160, depth: int = 4) -> None:
         super().__init__()
-        self.take_facts(base)
-        self.has_sigma = True
-        self.receptive_radius = _branch_radius(base, depth)
+        self.info = replace(base.info, receptive_radius=_radius(base.info, depth))
         self.width, self.depth = width, depth
         self.base = base
         self.branch = SigmaBranch(
-            base.feature_channels,
-            base.out_channels,
-            scale=base.feature_scale,
+            base.info.feature_channels,
+            base.info.out_channels,
+            scale=base.info.feature_scale,
             width=width,
             depth=depth,
         )
 
+    @property
+    def build_spec(self) -> BuildSpec:
+        """How to build the base network again."""
+        return self.base.build_spec
+
     def train(self, mode: bool = True) -> Self:
-        """Set the mode of both, but for a base that does not learn: it restores as ever."""
+        """Set the mode of both parts; a base whose weights are all frozen stays in `eval` mode."""
         super().train(mode)
         if not any(weight.requires_grad for weight in self.base.parameters()):
             self.base.eval()
@@ -87,6 +104,11 @@ class WithSigma(Network):
 def with_sigma(network: Network, *, width: int = 160, depth: int = 4) -> WithSigma:
     """Attach a sigma branch to a network.
 
+    Args:
+        network: Any network, one of your own included.
+        width: Channels of the branch.
+        depth: Convolutions of the branch before its upsampler.
+
     Example:
         >>> from musigma.networks import create
         >>> network = with_sigma(create("edsr-baseline", scale=2, num_blocks=1), width=8)
@@ -100,13 +122,20 @@ def with_sigma(network: Network, *, width: int = 160, depth: int = 4) -> WithSig
 
 
 def mean_only(network: Network) -> Network:
-    """Return the network without its sigma branch; its mean is the same to the bit."""
+    """Return the network without its sigma branch; its mean is the same to the bit.
+
+    Example:
+        >>> from musigma.networks import create
+        >>> network = create("bicubic", scale=2)
+        >>> mean_only(with_sigma(network, width=8)) is network
+        True
+    """
     return network.base if isinstance(network, WithSigma) else network
 
 
-def _branch_radius(base: Network, depth: int) -> int | None:
+def _radius(base: NetworkInfo, depth: int) -> int | None:
     if base.receptive_radius is None or base.feature_receptive_radius is None:
         return None
-    # A step of one feature is feature_scale / scale input pixels.
-    reach = math.ceil((depth + 1) * base.feature_scale / base.scale)
-    return max(base.receptive_radius, base.feature_receptive_radius + reach)
+    # One feature is as wide as feature_scale / scale input pixels.
+    branch = math.ceil((depth + 1) * base.feature_scale / base.scale)
+    return max(base.receptive_radius, base.feature_receptive_radius + branch)

@@ -32,7 +32,7 @@ def record_of(weights: Path, protocol: Protocol, log: Sequence[dict[str, Any]]) 
     if recipe.validation:
         validation = find_dataset(recipe.validation)
         measured |= {"validation": validation.name, "validation_hash": data_hash(validation)}
-    keys = ("commit", "musigma", "torch", "python", "device", "date")
+    keys = ("commit", "commit_source", "musigma", "torch", "python", "device", "date")
     return Record(
         kind="training",
         model={
@@ -56,7 +56,7 @@ def record_of(weights: Path, protocol: Protocol, log: Sequence[dict[str, Any]]) 
             "loss_curve": curve(log, "loss"),
             "psnr_curve": curve(log, "psnr_y") or curve(log, "psnr"),
         },
-        provenance={key: training[key] for key in keys},
+        provenance={key: training[key] for key in keys if key in training},
         seed=recipe.seed,
     )
 

@@ -12,9 +12,10 @@ from torch import distributed
 
 from musigma.datasets.catalog import find_dataset
 from musigma.evaluation.evaluate import evaluate
-from musigma.evaluation.protocol import Protocol, denoising, super_resolution
+from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.record import provenance
 from musigma.model import save
+from musigma.networks import Network
 from musigma.prediction.device import select_device
 from musigma.training.checkpoint import load_newest, save_checkpoint
 from musigma.training.recipe import Recipe
@@ -133,16 +134,18 @@ def validate(step: Step) -> dict[str, float]:
     dataset = find_dataset(recipe.validation)
     with step.averaged() as network:
         network.eval()
-        found = evaluate(network, dataset, protocol_of(recipe))
+        found = evaluate(network, dataset, protocol_of(recipe, network))
         network.train()
     return found.summary
 
 
-def protocol_of(recipe: Recipe) -> Protocol:
-    """Return the protocol by which a recipe's network is measured."""
-    if recipe.scale > 1:
-        return super_resolution(recipe.scale)
-    return denoising(25.0, channels=recipe.channels)
+def protocol_of(recipe: Recipe, network: Network) -> Protocol:
+    """Return the protocol by which a network is validated, the one that `evaluate` would take.
+
+    A denoiser is validated at the noise level it is trained for; at the middle of a range.
+    """
+    noise_std = None if recipe.noise_std is None else sum(recipe.noise_std) / 2
+    return protocol_for(network, noise_std=noise_std)
 
 
 def save_state(step: Step, clock: Clock, journal: Journal) -> None:
@@ -166,7 +169,7 @@ def finish(step: Step, clock: Clock, journal: Journal) -> Path:
     result = validate(step)
     journal.log(step.steps_done, clock, **result)
     path = save_weights(step, clock, journal, result)
-    record = record_of(path, protocol_of(step.recipe), read_log(journal.folder))
+    record = record_of(path, protocol_of(step.recipe, step.network), read_log(journal.folder))
     record.save(journal.folder / "record.json")
     journal.draw()
     return path

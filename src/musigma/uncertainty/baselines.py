@@ -1,43 +1,50 @@
-"""The other ways to an error bar, each as a network that predicts mean and sigma.
+"""Baselines of the sigma branch: other ways to predict sigma, each as a network.
 
-They go wherever a network with a sigma branch goes: tiles, engines, calibration, evaluation.
+They can be used wherever a network with a sigma branch can: tiles, engines, calibration,
+evaluation. `musigma.evaluation.baseline_models` makes them from loaded weights.
 
 ===================== ================== ===========================================================
-`WithConstantSigma`   1 forward pass     one sigma for every value
-`SpreadOverViews`     8                  std over the flips and quarter turns of the image
-`MeanOverViews`       8                  mean over them of the network's own sigma
-`Ensemble`            1 for each member  std of the mixture of the members' distributions
-`mc_dropout`          1 for each draw    the same for one network under draws of its dropout
+`WithConstantSigma`   1 forward pass     the same sigma for every value
+`SpreadOverViews`     8                  standard deviation over the flips and quarter turns
+`MeanOverViews`       8                  mean over them of the sigma of the network
+`Ensemble`            1 for each member  standard deviation of the mixture of all members
+`mc_dropout`          1 for each draw    the same for a network under draws of its dropout
 ===================== ================== ===========================================================
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from musigma.functional.geometry import NUM_DIHEDRAL, dihedral, dihedral_inverse
-from musigma.networks import Network, mean_only
-from musigma.networks.dropout import thinned
+from musigma.networks import BuildSpec, Network, mean_only
+from musigma.networks.dropout import sample_dropout_mask
 from musigma.prediction.self_ensemble import mean_over_views
 from musigma.types import ConfigError, Prediction
 
 
 class Baseline(Network):
-    """A network around another one, with the same facts.
+    """A network around another network of the same scale and channels.
 
     Attributes:
-        num_passes: Forward passes that a prediction costs.
+        num_passes: Number of forward passes of a prediction.
     """
 
     num_passes: int = 1
 
     def __init__(self, base: Network) -> None:
         super().__init__()
-        self.take_facts(base)
+        self.info = base.info
         self.has_sigma = True
         self.base = base
+
+    @property
+    def build_spec(self) -> BuildSpec:
+        """How to build the network inside again."""
+        return self.base.build_spec
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the features of the network inside."""
@@ -49,11 +56,11 @@ class Baseline(Network):
 
 
 class WithConstantSigma(Baseline):
-    """The paper's baseline: the same sigma for every value of every image.
+    """The baseline of the paper: the same sigma for every value of every image.
 
     Args:
-        base: Its mean is kept, to the bit; a sigma branch is left out.
-        sigma: Such as the mean absolute error on a set, `ConstantSigma`.
+        base: The network whose mean is kept, to the bit; its sigma branch is not used.
+        sigma: The constant, such as the mean absolute error on a set, `ConstantSigma`.
     """
 
     def __init__(self, base: Network, sigma: float) -> None:
@@ -69,10 +76,10 @@ class WithConstantSigma(Baseline):
 
 
 class SpreadOverViews(Baseline):
-    """Test-time augmentation: mean and std over the eight flips and quarter turns of the image.
+    """Test-time augmentation: mean and standard deviation over the eight flips and quarter turns.
 
-    A sigma branch is left out: the spread is all that this baseline knows. Tiles give what the
-    whole image gives, but for networks with a `size_multiple`.
+    A sigma branch is not used. Tiles give what the whole image gives, except for networks with a
+    `size_multiple`.
     """
 
     num_passes = NUM_DIHEDRAL
@@ -91,8 +98,8 @@ class SpreadOverViews(Baseline):
 class MeanOverViews(Baseline):
     """The self-ensemble: the network's own mean and sigma, each averaged over the eight views.
 
-    Not another way to an error bar but what the same eight passes give one that has it already. As
-    a network it can be calibrated, which `musigma.prediction.self_ensemble.SelfEnsemble` cannot.
+    It is what eight passes give a network that has a sigma branch already. As a network it can be
+    calibrated, which `musigma.prediction.self_ensemble.SelfEnsemble` cannot.
     """
 
     num_passes = NUM_DIHEDRAL
@@ -108,7 +115,7 @@ class MeanOverViews(Baseline):
 
 
 class Ensemble(Baseline):
-    """Several networks for one task; see `mixture` for what becomes of their predictions.
+    """Several networks for the same task; `mixture` joins their predictions.
 
     Example:
         >>> from musigma.networks import create
@@ -130,11 +137,14 @@ class Ensemble(Baseline):
                 )
         self.members = nn.ModuleList(members)
         self.num_passes = len(members)
-        self.receptive_radius = _largest(member.receptive_radius for member in members)
-        self.feature_receptive_radius = _largest(
-            member.feature_receptive_radius for member in members
+        self.info = replace(
+            self.info,
+            receptive_radius=_largest(member.receptive_radius for member in members),
+            feature_receptive_radius=_largest(
+                member.feature_receptive_radius for member in members
+            ),
+            size_multiple=math.lcm(*(member.size_multiple for member in members)),
         )
-        self.size_multiple = math.lcm(*(member.size_multiple for member in members))
 
     def forward(self, degraded: Tensor) -> Prediction:
         """Restore a batch of images by every member."""
@@ -144,35 +154,36 @@ class Ensemble(Baseline):
 def mc_dropout(network: Network, *, num_samples: int, seed: int = 0) -> Ensemble:
     """Return the ensemble of the networks that draws of a network's dropout leave.
 
-    The draws are made here, once: the same image gives the same prediction again.
+    The draws are made once, so that the same image gives the same prediction again.
 
     Args:
         network: Trained with dropout, such as the setting `dropout` of EDSR.
-        num_samples: Draws, and forward passes of a prediction.
-        seed: Of the draws.
+        num_samples: Number of draws, and of forward passes of a prediction.
+        seed: Seed of the draws.
     """
     generator = torch.Generator().manual_seed(seed)
-    return Ensemble([thinned(network, generator) for _ in range(num_samples)])
+    return Ensemble([sample_dropout_mask(network, generator) for _ in range(num_samples)])
 
 
 def mixture(predictions: Iterable[Prediction]) -> Prediction:
-    r"""Return mean and std of an equal mixture of predictions, holding two of them at a time.
+    r"""Return mean and standard deviation of an equal mixture of predictions.
 
     .. math:: \mu = \frac1K \sum_k \mu_k, \qquad
         \sigma^2 = \frac1K \sum_k \sigma_k^2 + \frac1K \sum_k (\mu_k - \mu)^2
 
-    Each sigma is read as a std; a prediction without one counts with nought.
+    Each sigma is read as a standard deviation; a prediction without sigma counts as zero. No more
+    than two predictions are held at a time.
 
     Example:
-        >>> one, two = torch.full((1, 1, 1, 1), 0.2), torch.full((1, 1, 1, 1), 0.8)
-        >>> [round(float(part), 4) for part in mixture([Prediction(one), Prediction(two)])]
+        >>> dark, light = torch.full((1, 1, 1, 1), 0.2), torch.full((1, 1, 1, 1), 0.8)
+        >>> [round(float(part), 4) for part in mixture([Prediction(dark), Prediction(light)])]
         [0.5, 0.3]
     """
-    found: Iterator[Prediction] = iter(predictions)
-    mean, sigma = next(found)
+    remaining: Iterator[Prediction] = iter(predictions)
+    mean, sigma = next(remaining)
     variance = torch.zeros_like(mean) if sigma is None else sigma.square()
     # Welford's update: the difference of two sums of squares would be lost in rounding.
-    for count, (other, sigma) in enumerate(found, start=2):
+    for count, (other, sigma) in enumerate(remaining, start=2):
         change = other - mean
         mean = mean + change / count
         added = change * (other - mean)

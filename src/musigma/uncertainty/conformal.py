@@ -1,4 +1,4 @@
-"""The small statistics behind calibration: ranks, bounds and monotone fits, on plain numbers."""
+"""The statistics behind calibration: ranks, bounds and monotone fits of plain numbers."""
 
 import math
 
@@ -25,7 +25,7 @@ def conformal_rank(num_scores: int, confidence: float) -> int:
 
 
 def conformal_mean(num_samples: int, mean: float) -> float:
-    """Return the mean that n samples in [0, 1] must have for a new one to be expected at `mean`.
+    """Return the mean that n samples in [0, 1] need so that a new sample is expected at `mean`.
 
     ``(n + 1) mean / n``: the new sample is counted as 0. Where that exceeds 1, n is below
     `conformal_min_scores`.

@@ -25,7 +25,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 CALIBRATION = Calibration(
-    kind="average",
+    method="pooled-quantile",
     knots=(1.0,),
     values=(1.5,),
     factor=2.0,

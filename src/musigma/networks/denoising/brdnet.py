@@ -1,24 +1,23 @@
 """BRDNet: a plain and a dilated stack of convolutions side by side."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from musigma.networks.base import Network, conv3x3
+from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.denoising.dncnn import plain_stack
-from musigma.networks.registry import register
+from musigma.networks.layers import conv3x3
+from musigma.networks.registry import Variant, register_variants
 
 DILATIONS = (1, *(2,) * 7, 1, *(2,) * 6, 1, 1)
-"""Of the lower stack: 17 layers, the first, ninth, sixteenth and last without dilation."""
+"""Dilations of the lower stack: 17 layers; the first, ninth and last two have none."""
 
 
 class BRDNet(Network):
     """Batch-renormalised denoising network, without a noise map.
 
-    Each of two stacks predicts the noise; a convolution of the two images without it predicts what
-    is still to be taken from the input. Batch renormalisation is folded into the convolutions. The
-    official weights are Keras files, which are not read here.
+    Each of two stacks predicts the noise and subtracts it from the image; a convolution of the two
+    results predicts the noise that is subtracted in the end. Batch renormalisation is folded into
+    the convolutions. The official weights are Keras files, which cannot be read here.
 
     Args:
         scale: 1.
@@ -28,12 +27,17 @@ class BRDNet(Network):
 
     def __init__(self, *, scale: int, channels: int = 3, width: int = 64) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = 2 * channels
-        self.activation_floats_per_pixel = 5 * width
-        self.feature_receptive_radius = sum(DILATIONS)
-        self.receptive_radius = self.feature_receptive_radius + 1
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=2 * channels,
+            feature_scale=scale,
+            feature_receptive_radius=sum(DILATIONS),
+            receptive_radius=sum(DILATIONS) + 1,
+            activation_floats_per_pixel=5 * width,
+        )
         plain = (1,) * len(DILATIONS)
         self.upper = plain_stack(channels, channels, width=width, dilations=plain)
         self.lower = plain_stack(channels, channels, width=width, dilations=DILATIONS)
@@ -44,25 +48,18 @@ class BRDNet(Network):
         return torch.cat([degraded - self.upper(degraded), degraded - self.lower(degraded)], dim=1)
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Take the predicted rest away from the image."""
+        """Subtract the predicted noise from the image."""
         return degraded - self.tail(features)
 
 
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Tian et al., Image Denoising Using Deep CNN with Batch Renormalization, Neural "
+register_variants(
+    BRDNet,
+    {
+        "brdnet": Variant("For colour images."),
+        "brdnet-grey": Variant("For grey images.", {"channels": 1}),
+    },
+    scales=(1,),
+    paper="Tian et al., Image Denoising Using Deep CNN with Batch Renormalization, Neural "
     "Networks 2020",
-    "year": 2020,
-}
-
-
-@register("brdnet", **FACTS)
-def brdnet(*, scale: int, **settings: Any) -> BRDNet:
-    """For colour images."""
-    return BRDNet(scale=scale, **settings)
-
-
-@register("brdnet-grey", **FACTS)
-def brdnet_grey(*, scale: int, **settings: Any) -> BRDNet:
-    """For grey images."""
-    return BRDNet(scale=scale, **{"channels": 1, **settings})
+    year=2020,
+)

@@ -1,13 +1,20 @@
 """DRUNet: residual blocks at four resolutions, one network for every noise level."""
 
-from collections.abc import Mapping
-from typing import Any
-
-import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from musigma.networks.base import Network, Settings, conv3x3
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import conv3x3, pad_to_cells
+from musigma.networks.receptive_field import Step, radius_through
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    Recognised,
+    State,
+    count,
+    quotient,
+    recogniser,
+    require,
+    shape,
+)
 
 CELL = 8
 """Pixels per side that become one at the coarsest of the four resolutions."""
@@ -44,8 +51,6 @@ class DRUNet(Network):
             network is blind: it finds out by itself what is wrong with the image.
     """
 
-    size_multiple = CELL
-
     def __init__(
         self,
         *,
@@ -56,12 +61,22 @@ class DRUNet(Network):
         noise_level: bool = True,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.takes_noise_level = noise_level
-        self.in_channels, self.out_channels = channels + noise_level, channels
-        self.feature_channels = widths[0]
-        self.feature_receptive_radius = _reach(num_blocks)
-        self.receptive_radius = self.feature_receptive_radius + 1
+        # The receptive field grows by two convolutions in each block, at each resolution.
+        blocks_radius: Step = 2 * num_blocks
+        steps = [1, *(blocks_radius, "halve") * 3, blocks_radius, *("double", blocks_radius) * 3]
+        in_channels = channels + noise_level
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising" if noise_level else "restoration",
+            in_channels=in_channels,
+            out_channels=channels,
+            feature_channels=widths[0],
+            feature_scale=scale,
+            feature_receptive_radius=radius_through(steps, cell=CELL),
+            receptive_radius=radius_through([*steps, 1], cell=CELL),
+            size_multiple=CELL,
+            takes_noise_level=noise_level,
+        )
 
         def blocks(width: int) -> list[ResidualBlock]:
             return [ResidualBlock(width) for _ in range(num_blocks)]
@@ -75,7 +90,7 @@ class DRUNet(Network):
             return nn.Sequential(double, *blocks(fine))
 
         first, second, third, fourth = widths
-        self.m_head = conv3x3(self.in_channels, first, bias=False)
+        self.m_head = conv3x3(in_channels, first, bias=False)
         self.m_down1 = down(first, second)
         self.m_down2 = down(second, third)
         self.m_down3 = down(third, fourth)
@@ -86,8 +101,8 @@ class DRUNet(Network):
         self.m_tail = conv3x3(first, channels, bias=False)
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees; its sides are multiples of eight."""
-        first = self.m_head(_pad_to_cells(degraded))
+        """Return the input of the last convolution; its sides are multiples of eight."""
+        first = self.m_head(pad_to_cells(degraded, CELL))
         second = self.m_down1(first)
         third = self.m_down2(second)
         fourth = self.m_down3(third)
@@ -101,76 +116,41 @@ class DRUNet(Network):
         return self.m_tail(features)[..., :height, :width]
 
 
-def _pad_to_cells(image: Tensor) -> Tensor:
-    height, width = (CELL * ((side + CELL - 1) // CELL) for side in image.shape[-2:])
-    # More than enough and a cut, which compilers see through sooner than a padding of any size.
-    padded = F.pad(image, (0, CELL - 1, 0, CELL - 1), mode="replicate")
-    return padded[..., :height, :width]
-
-
-def _reach(num_blocks: int) -> int:
-    """How far a feature sees, from the worst of the eight places in a cell; both ways alike."""
-    convolutions = 2 * num_blocks
-    reaches = []
-    for pixel in range(CELL):
-        last = pixel + convolutions
-        for _ in range(3):
-            last = last // 2 + convolutions
-        for _ in range(3):
-            last = 2 * last + 1 + convolutions
-        reaches.append(last + 1 - pixel)
-    return max(reaches)
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is a DRUNet."""
-    distinctive = {"m_head.weight", "m_down1.0.res.0.weight", "m_body.0.res.0.weight"}
-    if not {*distinctive, "m_up3.0.weight", "m_tail.weight"} <= state.keys():
-        return None
-    channels = state["m_tail.weight"].shape[0]
-    # With biases it is another of the release's U-Nets.
-    noise_level = state["m_head.weight"].shape[1] == channels + 1
-    if "m_head.bias" in state or not (noise_level or state["m_head.weight"].shape[1] == channels):
-        return None
-    num_blocks = sum(key.startswith("m_body.") for key in state) // 2
-    ups = [state[f"m_up{level}.0.weight"] for level in (1, 2, 3)]
-    widths = (ups[0].shape[1], *(up.shape[0] for up in ups))
-    settings = {"widths": widths, "num_blocks": num_blocks}
-    if not noise_level:
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is a DRUNet, with or without the noise level."""
+    require("m_head.bias" not in state)  # with biases it is another U-Net of the release
+    channels = shape(state, "m_tail.weight", 4)[0]
+    in_channels = shape(state, "m_head.weight", 4)[1]
+    require(channels in (1, 3) and in_channels in (channels, channels + 1))
+    shape(state, "m_down1.0.res.0.weight", 4)
+    first, second, third = (shape(state, f"m_up{level}.0.weight", 4) for level in (1, 2, 3))
+    settings = {
+        "widths": (first[1], first[0], second[0], third[0]),
+        "num_blocks": quotient(count(state, r"m_body\..*"), 2),
+    }
+    if in_channels == channels:
         return "drunet-small-blind", 1, {**settings, "channels": channels}
     return "drunet" if channels == 3 else "drunet-grey", 1, settings
 
 
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Zhang et al., Plug-and-Play Image Restoration with Deep Denoiser Prior, TPAMI 2021",
-    "year": 2021,
-}
-NOISE_LEVEL: dict[str, Any] = {**FACTS, "noise_map": True}
+SMALL = {"widths": (32, 64, 128, 192), "num_blocks": 2}
 
-
-@register("drunet", recognise=recognise, **NOISE_LEVEL)
-def drunet(*, scale: int, **settings: Any) -> DRUNet:
-    """For colour images."""
-    return DRUNet(scale=scale, **settings)
-
-
-@register("drunet-grey", **NOISE_LEVEL)
-def drunet_grey(*, scale: int, **settings: Any) -> DRUNet:
-    """For grey images."""
-    defaults: Settings = {"channels": 1}
-    return DRUNet(scale=scale, **{**defaults, **settings})
-
-
-@register("drunet-small", **NOISE_LEVEL)
-def drunet_small(*, scale: int, **settings: Any) -> DRUNet:
-    """For colour images, at a tenth of the cost: half the width, half the blocks."""
-    defaults: Settings = {"widths": (32, 64, 128, 192), "num_blocks": 2}
-    return DRUNet(scale=scale, **{**defaults, **settings})
-
-
-@register("drunet-small-blind", purpose="restoration", **FACTS)
-def drunet_small_blind(*, scale: int, **settings: Any) -> DRUNet:
-    """As the small form, without the noise level: for damage of unknown kind and strength."""
-    defaults: Settings = {"widths": (32, 64, 128, 192), "num_blocks": 2, "noise_level": False}
-    return DRUNet(scale=scale, **{**defaults, **settings})
+register_variants(
+    DRUNet,
+    {
+        "drunet": Variant("For colour images."),
+        "drunet-grey": Variant("For grey images.", {"channels": 1}),
+        "drunet-small": Variant(
+            "For colour images, at a tenth of the cost: half the width, half the blocks.", SMALL
+        ),
+        "drunet-small-blind": Variant(
+            "The small form without the noise level, for damage of unknown kind and strength.",
+            {**SMALL, "noise_level": False},
+        ),
+    },
+    scales=(1,),
+    paper="Zhang et al., Plug-and-Play Image Restoration with Deep Denoiser Prior, TPAMI 2021",
+    year=2021,
+    recognise=recognise,
+)

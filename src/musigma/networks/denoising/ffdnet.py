@@ -1,21 +1,23 @@
 """FFDNet: a plain stack of convolutions at half the resolution that is told the noise level."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor
 
-from musigma.networks.base import Network, Settings
+from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.denoising.dncnn import plain_stack, stack_shape
-from musigma.networks.registry import Recognised, register
+from musigma.networks.layers import pad_to_cells
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import Recognised, State, recogniser, require
+
+CELL = 2
+"""Pixels per side that become the channels of one pixel."""
 
 
 class FFDNet(Network):
     """Fast and flexible denoising network; parameter names are those of KAIR.
 
-    The last input channel is the noise map, of which each cell of 2x2 pixels takes the mean.
+    The last input channel is the noise map, averaged over cells of 2x2 pixels.
 
     Args:
         scale: 1.
@@ -24,65 +26,60 @@ class FFDNet(Network):
         width: Channels of every layer between.
     """
 
-    feature_scale = 2
-    size_multiple = 2
-
     def __init__(
         self, *, scale: int, channels: int = 1, num_layers: int = 15, width: int = 64
     ) -> None:
         super().__init__()
-        self.scale = scale
-        self.in_channels, self.out_channels = channels + 1, channels
-        self.feature_channels = width
-        # A convolution steps two pixels; the cell that it ends in reaches one pixel further.
-        self.feature_receptive_radius = 2 * (num_layers - 1) + 1
-        self.receptive_radius = 2 * num_layers + 1
+        # A convolution reaches one cell further, and a cell ends up to one pixel away.
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels + 1,
+            out_channels=channels,
+            feature_channels=width,
+            feature_scale=CELL,
+            feature_receptive_radius=CELL * (num_layers - 1) + 1,
+            receptive_radius=CELL * num_layers + 1,
+            size_multiple=CELL,
+            takes_noise_level=True,
+        )
         dilations = (1,) * num_layers
         self.model = plain_stack(4 * channels + 1, 4 * channels, width=width, dilations=dilations)
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees, at half the resolution, rounded up."""
-        height, width = (side + side % 2 for side in degraded.shape[-2:])
-        # More than enough and a cut, which compilers see through sooner than a padding of any size.
-        padded = F.pad(degraded, (0, 1, 0, 1), mode="replicate")[..., :height, :width]
-        cells = F.pixel_unshuffle(padded[:, :-1], 2)
-        level = F.avg_pool2d(padded[:, -1:], 2)
+        """Return the input of the last convolution, at half the resolution, rounded up."""
+        padded = pad_to_cells(degraded, CELL)
+        cells = F.pixel_unshuffle(padded[:, :-1], CELL)
+        level = F.avg_pool2d(padded[:, -1:], CELL)
         return self.model[:-1](torch.cat([cells, level], dim=1))
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Turn the features into an image of the input's size."""
         height, width = degraded.shape[-2:]
-        return F.pixel_shuffle(self.model[-1](features), 2)[..., :height, :width]
+        return F.pixel_shuffle(self.model[-1](features), CELL)[..., :height, :width]
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an FFDNet."""
-    shape = stack_shape(state)
-    if shape is None or shape.out_channels not in (4, 12):
-        return None
-    if shape.in_channels != shape.out_channels + 1:
-        return None
-    name = "ffdnet" if shape.out_channels == 4 else "ffdnet-colour"
-    return name, 1, {"num_layers": shape.num_layers, "width": shape.width}
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an FFDNet."""
+    stack = stack_shape(state)
+    require(stack.out_channels in (4, 12) and stack.in_channels == stack.out_channels + 1)
+    name = "ffdnet" if stack.out_channels == 4 else "ffdnet-colour"
+    return name, 1, {"num_layers": stack.num_layers, "width": stack.width}
 
 
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Zhang et al., FFDNet: Toward a Fast and Flexible Solution for CNN-Based Image "
+register_variants(
+    FFDNet,
+    {
+        "ffdnet": Variant("15 layers of 64 channels, for grey images."),
+        "ffdnet-colour": Variant(
+            "12 layers of 96 channels, for colour images.",
+            {"channels": 3, "num_layers": 12, "width": 96},
+        ),
+    },
+    scales=(1,),
+    paper="Zhang et al., FFDNet: Toward a Fast and Flexible Solution for CNN-Based Image "
     "Denoising, TIP 2018",
-    "year": 2018,
-    "noise_map": True,
-}
-
-
-@register("ffdnet", recognise=recognise, **FACTS)
-def ffdnet(*, scale: int, **settings: Any) -> FFDNet:
-    """15 layers of 64 channels, for grey images."""
-    return FFDNet(scale=scale, **settings)
-
-
-@register("ffdnet-colour", **FACTS)
-def ffdnet_colour(*, scale: int, **settings: Any) -> FFDNet:
-    """12 layers of 96 channels, for colour images."""
-    defaults: Settings = {"channels": 3, "num_layers": 12, "width": 96}
-    return FFDNet(scale=scale, **{**defaults, **settings})
+    year=2018,
+    recognise=recognise,
+)

@@ -2,18 +2,20 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from musigma.networks.base import Network, conv3x3
-from musigma.networks.denoising.mwcnn import CELL, pad_to_cells
-from musigma.networks.registry import register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import conv3x3, pad_to_cells
+from musigma.networks.registry import Variant, register_variants
+
+CELL = 8
+"""Pixels per side that become one at the coarsest of the four resolutions."""
 
 ORDER = 0.2
-"""Of the fractional derivative whose discrete form weighs earlier steps."""
+"""Order of the fractional derivative whose discrete form weighs earlier steps."""
 
 UP, DOWN = (2, 1, 0), (1, 2, 3)
 """Resolutions that a sweep passes, the finest being 0."""
@@ -41,7 +43,7 @@ def path(num_sweeps: int) -> list[tuple[int, bool]]:
 
 
 class Step(nn.Module):
-    """Takes in the neighbouring resolution, refines, and adds what it remembers."""
+    """Adds features of the neighbouring resolution, convolves, and adds a mean of earlier steps."""
 
     def __init__(self, width: int, *, from_coarser: bool) -> None:
         super().__init__()
@@ -52,13 +54,13 @@ class Step(nn.Module):
     def forward(self, earlier: Sequence[Tensor], neighbour: Tensor) -> Tensor:
         """Return the next features of a resolution, given all its earlier ones."""
         features = F.relu(self.conv(earlier[-1] + self.gate * self.change(neighbour)))
-        for weight, each in zip(memory_weights(len(earlier)), earlier, strict=True):
-            features = features + weight * each
+        for weight, state in zip(memory_weights(len(earlier)), earlier, strict=True):
+            features = features + weight * state
         return features
 
 
 class Half(nn.Module):
-    """The greatest of each 2x2 values."""
+    """Max pooling over 2x2 values."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Halve the resolution."""
@@ -66,7 +68,7 @@ class Half(nn.Module):
 
 
 class Double(nn.Sequential):
-    """A transposed 2x2 convolution, in a form that rounds alike wherever a tile ends."""
+    """A transposed 2x2 convolution, written so that rounding does not depend on the tile."""
 
     def __init__(self, width: int) -> None:
         super().__init__(nn.Conv2d(width, 4 * width, 1, bias=False), nn.PixelShuffle(2))
@@ -76,28 +78,32 @@ class FOCNet(Network):
     """Fractional optimal control network, without a noise map.
 
     The sweeps, the pooling and the normalised memory are those of the authors' MatConvNet code,
-    where the paper leaves them open; batch normalisation is folded into the convolutions, and the
-    layers that enlarge have no biases, because the authors' never leave 0. Their weights, MATLAB
-    files, are not read here.
+    where the paper leaves them open. Batch normalisation is folded into the convolutions. The
+    layers that enlarge have no biases, because the authors' biases stay 0. Their weights are MATLAB
+    files, which cannot be read here.
 
     Args:
         scale: 1.
         channels: 1 for grey images, 3 for colour.
         width: Channels of every layer.
-        num_sweeps: Ways up, from the coarsest resolution to the finest.
+        num_sweeps: Passes from the coarsest resolution to the finest.
     """
-
-    size_multiple = CELL
 
     def __init__(
         self, *, scale: int, channels: int = 1, width: int = 128, num_sweeps: int = 4
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width
-        self.feature_receptive_radius = _reach(num_sweeps, 1)
-        self.receptive_radius = _reach(num_sweeps, 2)
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=_radius(num_sweeps, last_convs=1),
+            receptive_radius=_radius(num_sweeps, last_convs=2),
+            size_multiple=CELL,
+        )
         self.head = nn.Sequential(_conv(channels, width), nn.ReLU(), _conv(width, width), nn.ReLU())
         self.start = nn.ModuleList(
             nn.Sequential(Half(), _conv(width, width), nn.ReLU()) for _ in DOWN
@@ -110,8 +116,8 @@ class FOCNet(Network):
         self.num_sweeps = num_sweeps
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees; its sides are multiples of eight."""
-        states = [[self.head(pad_to_cells(degraded))]]
+        """Return the input of the last convolution; its sides are multiples of eight."""
+        states = [[self.head(pad_to_cells(degraded, CELL))]]
         for layers in self.start:
             states.append([layers(states[-1][0])])
         for step, (level, from_coarser) in zip(self.steps, path(self.num_sweeps), strict=True):
@@ -132,47 +138,39 @@ def _conv(in_channels: int, out_channels: int) -> nn.Conv2d:
     return layer
 
 
-def _reach(num_sweeps: int, last: int) -> int:
-    """How far the network sees beyond `last` convolutions, from the worst place; both ways alike.
+def _radius(num_sweeps: int, *, last_convs: int) -> int:
+    """Follow the furthest pixel that is seen from the output back to the input.
 
-    Each step's furthest place is followed back: through its convolution to the earlier step of its
-    resolution and to the neighbouring one.
+    Each step sees the earlier step of its own resolution and the neighbouring resolution. Both
+    directions are alike, and the position within a cell with the largest reach counts.
     """
     steps = path(num_sweeps)
 
     @functools.cache
-    def furthest(level: int, time: int, place: int) -> int:
-        """The last input pixel that features after `time` steps depend on."""
+    def furthest(level: int, time: int, pixel: int) -> int:
+        """Return the last input pixel that features after `time` steps depend on."""
         while time and steps[time - 1][0] != level:
             time -= 1
         if time:
             from_coarser = steps[time - 1][1]
-            place += 1
-            neighbour = place // 2 if from_coarser else 2 * place + 1
+            pixel += 1
+            neighbour = pixel // 2 if from_coarser else 2 * pixel + 1
             beside = level + 1 if from_coarser else level - 1
-            return max(furthest(level, time - 1, place), furthest(beside, time - 1, neighbour))
+            return max(furthest(level, time - 1, pixel), furthest(beside, time - 1, neighbour))
         if level:
-            return furthest(level - 1, 0, 2 * (place + 1) + 1)
-        return place + 2
+            return furthest(level - 1, 0, 2 * (pixel + 1) + 1)
+        return pixel + 2
 
-    return max(furthest(0, len(steps), pixel + last) - pixel for pixel in range(CELL))
-
-
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Jia et al., FOCNet: A Fractional Optimal Control Network for Image Denoising, CVPR "
-    "2019",
-    "year": 2019,
-}
+    return max(furthest(0, len(steps), pixel + last_convs) - pixel for pixel in range(CELL))
 
 
-@register("focnet", **FACTS)
-def focnet(*, scale: int, **settings: Any) -> FOCNet:
-    """For grey images."""
-    return FOCNet(scale=scale, **settings)
-
-
-@register("focnet-colour", **FACTS)
-def focnet_colour(*, scale: int, **settings: Any) -> FOCNet:
-    """For colour images."""
-    return FOCNet(scale=scale, **{"channels": 3, **settings})
+register_variants(
+    FOCNet,
+    {
+        "focnet": Variant("For grey images."),
+        "focnet-colour": Variant("For colour images.", {"channels": 3}),
+    },
+    scales=(1,),
+    paper="Jia et al., FOCNet: A Fractional Optimal Control Network for Image Denoising, CVPR 2019",
+    year=2019,
+)

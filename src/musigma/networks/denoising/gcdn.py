@@ -1,55 +1,50 @@
 """GCDN: convolutions whose neighbours are also the pixels with the most similar features."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from musigma.networks.base import Network
-from musigma.networks.neighbour_search import Candidates, at_least
-from musigma.networks.registry import register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import autocast_device
+from musigma.networks.neighbour_search import Candidates, mirror_to_side
+from musigma.networks.registry import Variant, register_variants
 
 SMALLEST_SIDE = 8
-"""Pixels to which smaller images are continued: room for reflection and for every neighbour."""
+"""Smaller images are padded to this side: room for reflection and for every neighbour."""
 
 SLOPE = 0.2
-"""Of the leaky ReLU below 0: the default of the authors' TensorFlow."""
+"""Slope of the leaky ReLU below 0: the default of the authors' TensorFlow."""
 
 DECAY = 10.0
 """Squared distance at which an edge counts for 1/e."""
 
 MANY_VALUES = 2**24
-"""Values of the edges' filters made at once: 64 MiB."""
+"""Values of the edge filters that are computed at once: 64 MiB."""
 
 
 def similar_pixels(features: Tensor, *, count: int, window: int) -> Tensor:
-    """Return for each pixel the places of those with the nearest features, ``(N, H W, count)``.
+    """Return for each pixel the indices of those with the nearest features, ``(N, H W, count)``.
 
-    They lie in a window around it, and not among the nine that a 3x3 convolution sees anyway.
+    They lie in a window around it, outside the nine pixels that a 3x3 convolution sees anyway.
     """
     height, width = features.shape[-2:]
     candidates = Candidates(height, width, window=window, near=1, device=features.device)
-    found = []
-    with torch.no_grad(), torch.autocast(_device(features), enabled=False):
+    indices = []
+    with torch.no_grad(), torch.autocast(autocast_device(features), enabled=False):
         grid = features.float()
         for rows, others in candidates.bands():
             query, key = (_tokens(grid[:, :, part]) for part in (rows, others))
             # The query's own square is the same for all candidates.
             distance = key.square().sum(-1).unsqueeze(1) - 2 * query @ key.mT
             distance = distance.masked_fill(~candidates.mask(rows, others), torch.inf)
-            # The nearest first, in a definite order: it decides how sums are rounded.
-            place = distance.topk(count, largest=False).indices
-            found.append(place + (others.start or 0) * width)
-    return torch.cat(found, dim=1)
+            # The nearest first, in a fixed order, because the order decides how sums are rounded.
+            index = distance.topk(count, largest=False).indices
+            indices.append(index + (others.start or 0) * width)
+    return torch.cat(indices, dim=1)
 
 
 def _tokens(features: Tensor) -> Tensor:
     return features.flatten(2).mT.contiguous()
-
-
-def _device(features: Tensor) -> str:
-    return "cpu" if features.is_meta else features.device.type
 
 
 class EdgeFilter(nn.Module):
@@ -102,18 +97,18 @@ class GraphConv(nn.Module):
             mixed = self._mix(pixels, pixels, neighbours)
         else:
             parts = zip(
-                *(torch.split(each, at_once, 1) for each in (pixels, neighbours)), strict=True
+                *(torch.split(values, at_once, 1) for values in (pixels, neighbours)), strict=True
             )
-            mixed = torch.cat([self._mix(pixels, some, near) for some, near in parts], dim=1)
+            mixed = torch.cat([self._mix(pixels, part, near) for part, near in parts], dim=1)
         mixed = torch.unflatten(mixed.mT, -1, features.shape[-2:])
         return (self.local(features) + mixed) / 2 + self.bias
 
-    def _mix(self, pixels: Tensor, some: Tensor, neighbours: Tensor) -> Tensor:
-        """Filter the neighbours of some pixels, ``(N, number, out_channels)``."""
+    def _mix(self, pixels: Tensor, centres: Tensor, neighbours: Tensor) -> Tensor:
+        """Filter the neighbours of the centre pixels, ``(N, number, out_channels)``."""
         count, channels = neighbours.shape[-1], pixels.shape[-1]
-        place = neighbours.flatten(1).unsqueeze(-1).expand(-1, -1, channels)
-        seen = torch.unflatten(pixels.gather(1, place), 1, (-1, count))
-        difference = seen - some.unsqueeze(2)
+        index = neighbours.flatten(1).unsqueeze(-1).expand(-1, -1, channels)
+        seen = torch.unflatten(pixels.gather(1, index), 1, (-1, count))
+        difference = seen - centres.unsqueeze(2)
         label = F.leaky_relu(self.label(difference), SLOPE)
         inner = (self.right(label) @ seen.unsqueeze(-1)).squeeze(-1) * self.strength(label)
         filtered = (inner.unsqueeze(-2) @ self.left(label)).squeeze(-2)
@@ -173,26 +168,23 @@ class GCDN(Network):
     A high-pass filter sees the features once; then low-pass filters refine, step by step,
     ``beta_t * high + (1 - alpha_t) * features``. Batch norms are folded into what they follow.
 
-    The paper leaves open what the release answers: 16 neighbours, leaky slopes, three parts. Where
-    the release departs from the paper, the paper is followed: the middle branch looks at its own
-    features (the release's at those of the first), and parts of a filter are made from labels
-    moved on by a third each (by 0, two thirds and a whole in the release). In the release a tile
-    has one search window; here each pixel has its own. Its weights are TensorFlow files, which are
-    not read here. The paper is about grey images; for colour, only the channels differ.
+    The paper leaves open the number of neighbours, the leaky slopes and the parts of a filter; they
+    are those of the release. Where the release departs from the paper, the paper is followed: the
+    middle branch uses its own features (in the release, those of the first branch), and the parts
+    of a filter come from labels shifted by a third each (in the release, by 0, two thirds and a
+    whole). In the release a tile has one search window; here each pixel has its own. The released
+    weights are TensorFlow files, which cannot be read here. The paper is about grey images; for
+    colour, only the channels differ.
 
     Args:
         scale: 1.
         channels: 1 for grey images, 3 for colour.
         width: Channels, a multiple of 3.
-        rank: Of the edges' filters.
+        rank: Rank of the edge filters.
         num_steps: Low-pass filters.
         num_neighbours: Similar pixels that each sees.
-        window: Side of the window in which they are looked for.
+        window: Side of the window that is searched for them.
     """
-
-    feature_receptive_radius = None
-    receptive_radius = None
-    fixed_activation_floats = 4 * MANY_VALUES
 
     def __init__(
         self,
@@ -206,9 +198,17 @@ class GCDN(Network):
         window: int = 49,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+            fixed_activation_floats=4 * MANY_VALUES,
+        )
         self.search = {"count": num_neighbours, "window": window}
         self.start = nn.ModuleList(
             Start(channels, width // 3, size=size, rank=rank) for size in (3, 5, 7)
@@ -220,8 +220,8 @@ class GCDN(Network):
         self.tail = GraphConv(width, channels, rank=rank, num_parts=3)
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last graph convolution sees, with the padding of small images."""
-        image = at_least(degraded, SMALLEST_SIDE)
+        """Return the input of the last graph convolution, with the padding of small images."""
+        image = mirror_to_side(degraded, SMALLEST_SIDE)
         branches = [branch(image, **self.search) for branch in self.start]
         features = F.leaky_relu(torch.cat(branches, dim=1), SLOPE)
         high = self.high(features, **self.search)
@@ -231,25 +231,18 @@ class GCDN(Network):
         return features
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Take the predicted noise away from the image."""
+        """Subtract the predicted noise from the image."""
         noise = self.tail(features, similar_pixels(features, **self.search))
         return degraded - noise[..., : degraded.shape[-2], : degraded.shape[-1]]
 
 
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Valsesia et al., Deep Graph-Convolutional Image Denoising, TIP 2020",
-    "year": 2020,
-}
-
-
-@register("gcdn", **FACTS)
-def gcdn(*, scale: int, **settings: Any) -> GCDN:
-    """For grey images."""
-    return GCDN(scale=scale, **settings)
-
-
-@register("gcdn-colour", **FACTS)
-def gcdn_colour(*, scale: int, **settings: Any) -> GCDN:
-    """For colour images."""
-    return GCDN(scale=scale, **{"channels": 3, **settings})
+register_variants(
+    GCDN,
+    {
+        "gcdn": Variant("For grey images."),
+        "gcdn-colour": Variant("For colour images.", {"channels": 3}),
+    },
+    scales=(1,),
+    paper="Valsesia et al., Deep Graph-Convolutional Image Denoising, TIP 2020",
+    year=2020,
+)

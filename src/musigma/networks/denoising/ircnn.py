@@ -1,20 +1,26 @@
 """IRCNN's denoiser: seven dilated convolutions that predict the noise, of one level or of many."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from musigma.networks.base import Network, Settings
+from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.denoising.dncnn import plain_stack, stack_shape
-from musigma.networks.registry import Recognised, register
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    NotThisNetwork,
+    Recognised,
+    State,
+    recogniser,
+    require,
+    tensor,
+)
 
 DILATIONS = (1, 2, 3, 4, 3, 2, 1)
 LEVEL_STEP = 2
-"""The first member of a bank is for this noise level, in 8-bit units, the second for twice it."""
+"""Noise level of the first member of a bank, in 8-bit units; the second is for twice this level."""
 
 MEMBER = re.compile(r"(\d+)\.(model\.\d+\.(?:weight|bias))")
 
@@ -30,73 +36,88 @@ class IRCNN(Network):
 
     def __init__(self, *, scale: int, channels: int = 1, width: int = 64) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width
-        self.feature_receptive_radius = sum(DILATIONS[:-1])
-        self.receptive_radius = sum(DILATIONS)
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=sum(DILATIONS[:-1]),
+            receptive_radius=sum(DILATIONS),
+        )
         self.model = plain_stack(channels, channels, width=width, dilations=DILATIONS)
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees."""
+        """Return the input of the last convolution."""
         return self.model[:-1](degraded)
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Take the predicted noise away from the image."""
+        """Subtract the predicted noise from the image."""
         return degraded - self.model[-1](features)
 
 
 class IRCNNBank(Network):
-    """Denoising networks for 25 noise levels, of which the noise map chooses one for each image.
+    """Denoising networks for 25 noise levels; the noise map chooses one of them for each image.
 
-    That is the one for the nearest level: 2, 4, ..., 50. The mean of the map tells the level.
+    The chosen network is that of the nearest level among 2, 4, ..., 50. The level of an image is
+    the mean of its noise map.
 
     Args:
         scale: 1.
         channels: 1 for grey images, 3 for colour.
         width: Channels of every layer between the first and the last.
-        num_members: Networks.
+        num_members: Number of networks.
     """
 
     def __init__(
         self, *, scale: int, channels: int = 1, width: int = 64, num_members: int = 25
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels, self.out_channels = channels + 1, channels
-        self.feature_channels = width
-        self.feature_receptive_radius = sum(DILATIONS[:-1])
-        self.receptive_radius = sum(DILATIONS)
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels + 1,
+            out_channels=channels,
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=sum(DILATIONS[:-1]),
+            receptive_radius=sum(DILATIONS),
+            takes_noise_level=True,
+        )
         members = [IRCNN(scale=scale, channels=channels, width=width) for _ in range(num_members)]
         self.num_members = num_members
-        states = [member.state_dict() for member in members]
-        # One tensor for each layer of all, so that choosing a member is indexing, which compiles.
-        joined = [nn.Parameter(torch.cat([state[key] for state in states])) for key in states[0]]
+        weights = [dict(member.named_parameters()) for member in members]
+        # One tensor holds a layer of all members, so that choosing one is indexing, which compiles.
+        joined = [
+            nn.Parameter(torch.cat([parameters[key].detach() for parameters in weights]))
+            for key in weights[0]
+        ]
         self.weights = nn.ParameterList(joined[::2])
         self.biases = nn.ParameterList(joined[1::2])
 
     def members(self, degraded: Tensor) -> Tensor:
         """Return the number of the network that each image goes through, from 0."""
         level = 255 * degraded[:, -1].float().mean((1, 2))
-        # Halfway between two, KAIR takes the one for more noise; no rounding error should decide.
+        # Halfway between two levels KAIR takes the higher; 0.52 keeps rounding errors out of this.
         number = (level / LEVEL_STEP + 0.52).floor().long() - 1
         return number.clamp(0, self.num_members - 1)
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees."""
+        """Return the input of the last convolution."""
         member, features = self.members(degraded), degraded[:, :-1]
         for number in range(len(DILATIONS) - 1):
             features = F.relu(self._convolve(features, number, member))
         return features
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Take the predicted noise away from the image."""
+        """Subtract the predicted noise from the image."""
         return degraded[:, :-1] - self._convolve(
             features, len(DILATIONS) - 1, self.members(degraded)
         )
 
     def _convolve(self, features: Tensor, number: int, member: Tensor) -> Tensor:
-        """Put each image through one layer of its own network: a group of one convolution."""
+        """Put each image through one layer of its own network, as a grouped convolution."""
         weight, bias = (
             torch.unflatten(values[number], 0, (self.num_members, -1))[member].flatten(0, 1)
             for values in (self.weights, self.biases)
@@ -107,71 +128,66 @@ class IRCNNBank(Network):
         return result.view(len(features), -1, *features.shape[-2:])
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an IRCNN: a plain stack of seven layers."""
-    shape = stack_shape(state)
-    if shape is None or shape.num_layers != 7 or shape.in_channels != shape.out_channels:
-        return None
-    return "ircnn" if shape.in_channels == 1 else "ircnn-colour", 1, {"width": shape.width}
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an IRCNN: a plain stack of seven layers."""
+    stack = stack_shape(state)
+    require(stack.num_layers == 7 and stack.in_channels == stack.out_channels in (1, 3))
+    return "ircnn" if stack.in_channels == 1 else "ircnn-colour", 1, {"width": stack.width}
 
 
-def recognise_bank(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict holds IRCNNs under numbers, as KAIR's files do."""
-    found = [MEMBER.fullmatch(key) for key in state]
-    members = {int(each[1]) for each in found if each}
-    if not all(found) or members != set(range(len(members))):
-        return None
-    first = {each[2]: state[each[0]] for each in found if each and each[1] == "0"}
-    recognised = recognise(first)
-    if recognised is None:
-        return None
-    name, scale, settings = recognised
+@recogniser
+def recognise_bank(state: State) -> Recognised:
+    """Tell whether a state dict holds IRCNNs under numbers, as KAIR's files do."""
+    matches = [match for match in map(MEMBER.fullmatch, state) if match]
+    members = {int(match[1]) for match in matches}
+    require(len(matches) == len(state) and members == set(range(len(members))))
+    first = recognise({match[2]: state[match[0]] for match in matches if match[1] == "0"})
+    if first is None:
+        raise NotThisNetwork
+    name, scale, settings = first
     return name.replace("ircnn", "ircnn-bank"), scale, {**settings, "num_members": len(members)}
 
 
-def adapt_bank(state: dict[str, Tensor]) -> dict[str, Tensor]:
+def adapt_bank(state: State) -> dict[str, Tensor]:
     """Join the weights of all members, layer by layer."""
     num_members = len({key.split(".")[0] for key in state})
-    return {
-        f"{ours}.{number}": torch.cat(
-            [state[f"{member}.model.{2 * number}.{theirs}"] for member in range(num_members)]
-        )
-        for number in range(len(DILATIONS))
-        for ours, theirs in (("weights", "weight"), ("biases", "bias"))
-    }
+    joined = {}
+    for number in range(len(DILATIONS)):
+        for ours, theirs in (("weights", "weight"), ("biases", "bias")):
+            parts = [
+                tensor(state, f"{member}.model.{2 * number}.{theirs}")
+                for member in range(num_members)
+            ]
+            require(all(part.shape == parts[0].shape and part.ndim > 0 for part in parts))
+            joined[f"{ours}.{number}"] = torch.cat(parts)
+    return joined
 
 
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Zhang et al., Learning Deep CNN Denoiser Prior for Image Restoration, CVPR 2017",
-    "year": 2017,
-}
+PAPER = "Zhang et al., Learning Deep CNN Denoiser Prior for Image Restoration, CVPR 2017"
 
-
-@register("ircnn", recognise=recognise, **FACTS)
-def ircnn(*, scale: int, **settings: Any) -> IRCNN:
-    """For grey images."""
-    return IRCNN(scale=scale, **settings)
-
-
-@register("ircnn-colour", **FACTS)
-def ircnn_colour(*, scale: int, **settings: Any) -> IRCNN:
-    """For colour images."""
-    defaults: Settings = {"channels": 3}
-    return IRCNN(scale=scale, **{**defaults, **settings})
-
-
-BANK_FACTS: dict[str, Any] = {**FACTS, "noise_map": True, "adapt": adapt_bank}
-
-
-@register("ircnn-bank", recognise=recognise_bank, **BANK_FACTS)
-def ircnn_bank(*, scale: int, **settings: Any) -> IRCNNBank:
-    """For grey images: KAIR's file of all 25."""
-    return IRCNNBank(scale=scale, **settings)
-
-
-@register("ircnn-bank-colour", **BANK_FACTS)
-def ircnn_bank_colour(*, scale: int, **settings: Any) -> IRCNNBank:
-    """For colour images: KAIR's file of all 25."""
-    defaults: Settings = {"channels": 3}
-    return IRCNNBank(scale=scale, **{**defaults, **settings})
+register_variants(
+    IRCNN,
+    {
+        "ircnn": Variant("For grey images of one noise level."),
+        "ircnn-colour": Variant("For colour images of one noise level.", {"channels": 3}),
+    },
+    scales=(1,),
+    paper=PAPER,
+    year=2017,
+    recognise=recognise,
+)
+register_variants(
+    IRCNNBank,
+    {
+        "ircnn-bank": Variant("For grey images: all 25 networks of KAIR's file."),
+        "ircnn-bank-colour": Variant(
+            "For colour images: all 25 networks of KAIR's file.", {"channels": 3}
+        ),
+    },
+    scales=(1,),
+    paper=PAPER,
+    year=2017,
+    recognise=recognise_bank,
+    adapt=adapt_bank,
+)

@@ -1,17 +1,27 @@
 """MWCNN: a U-Net that goes down by the Haar wavelet transform and up by its inverse."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from musigma.networks.base import Network
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import pad_to_cells
+from musigma.networks.receptive_field import Step, radius_through
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    recogniser,
+    require,
+    shape,
+)
 
 CELL = 8
 """Pixels per side that become one at the coarsest of the four resolutions."""
+
+STEPS: list[Step] = [4, "halve", 4, "halve", 4, "halve", 12, "double", 4, "double", 4, "double", 3]
+"""Radii of the convolutions at each resolution, for the receptive radius."""
 
 
 def haar(image: Tensor) -> Tensor:
@@ -44,7 +54,7 @@ def inverse_haar(bands: Tensor) -> Tensor:
     left, right = mean - across, mean + across
     left_fall, right_fall = down - diagonal, down + diagonal
     pixels = (left - left_fall, right - right_fall, left + left_fall, right + right_fall)
-    # Pixel shuffle wants the four places of a channel one after the other.
+    # Pixel shuffle expects the four pixels of a channel one after the other.
     return F.pixel_shuffle(torch.stack(pixels, dim=2).flatten(1, 2), 2)
 
 
@@ -70,7 +80,7 @@ class Block(nn.Module):
 class MWCNN(Network):
     """Multi-level wavelet network, without a noise map; names are those of the second release.
 
-    This is the form of the journal version (three levels, 64 to 512 channels, dilated); the first
+    This is the network of the journal paper (three levels, 64 to 512 channels, dilated); the first
     release, for MatConvNet, has 160 to 256 channels.
 
     Args:
@@ -80,17 +90,21 @@ class MWCNN(Network):
         value_range: Range the layers work in. Official weights expect 255.
     """
 
-    size_multiple = CELL
-
     def __init__(
         self, *, scale: int, channels: int = 3, width: int = 64, value_range: float = 1.0
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width
-        self.feature_receptive_radius = _reach(0)
-        self.receptive_radius = _reach(1)
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=radius_through(STEPS, cell=CELL),
+            receptive_radius=radius_through([*STEPS, 1], cell=CELL),
+            size_multiple=CELL,
+        )
         self.value_range = value_range
         first, second, third, fourth = (width * 2**level for level in range(4))
         self.head = nn.Sequential(Block(channels, first, 1))
@@ -109,8 +123,8 @@ class MWCNN(Network):
         self.tail = nn.Sequential(nn.Conv2d(first, channels, 3, padding=1))
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees; its sides are multiples of eight."""
-        first = self.d_l0(self.head(pad_to_cells(degraded) * self.value_range))
+        """Return the input of the last convolution; its sides are multiples of eight."""
+        first = self.d_l0(self.head(pad_to_cells(degraded, CELL) * self.value_range))
         second = self.d_l1(haar(first))
         third = self.d_l2(haar(second))
         features = inverse_haar(self.pro_l3(haar(third))) + third
@@ -124,54 +138,26 @@ class MWCNN(Network):
         return degraded + self.tail(features)[..., :height, :width] / self.value_range
 
 
-def pad_to_cells(image: Tensor) -> Tensor:
-    """Repeat the last row and column until both sides are multiples of eight."""
-    height, width = (CELL * ((side + CELL - 1) // CELL) for side in image.shape[-2:])
-    # More than enough and a cut, which compilers see through sooner than a padding of any size.
-    padded = F.pad(image, (0, CELL - 1, 0, CELL - 1), mode="replicate")
-    return padded[..., :height, :width]
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an MWCNN; official ones work in 0..255."""
+    for key in ("pro_l3.3.body.0.weight", "i_l0.0.body.2.weight"):
+        shape(state, key, 4)
+    width = shape(state, "head.0.body.0.weight", 4)[0]
+    channels = shape(state, "tail.0.weight", 4)[0]
+    require(channels in (1, 3))
+    name = "mwcnn" if channels == 3 else "mwcnn-grey"
+    return name, 1, {"width": width, "value_range": RELEASED_RANGE}
 
 
-def _reach(last: int) -> int:
-    """How far the layers see after which `last` further pixels are seen, from the worst place.
-
-    Both ways alike: a cell of eight pixels is the mirror image of itself.
-    """
-    reaches = []
-    for pixel in range(CELL):
-        place = pixel + last + 3
-        for convolutions in (4, 4):
-            place = place // 2 + convolutions
-        place = place // 2 + 1 + 5 + 5 + 1
-        for convolutions in (4, 4):
-            place = 2 * place + 1 + convolutions
-        reaches.append(2 * place + 1 + 4 - pixel)
-    return max(reaches)
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an MWCNN; official ones work in 0..255."""
-    head, tail = "head.0.body.0.weight", "tail.0.weight"
-    if not {head, "pro_l3.3.body.0.weight", "i_l0.0.body.2.weight", tail} <= state.keys():
-        return None
-    name = "mwcnn" if state[tail].shape[0] == 3 else "mwcnn-grey"
-    return name, 1, {"width": state[head].shape[0], "value_range": 255.0}
-
-
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Liu et al., Multi-Level Wavelet Convolutional Neural Networks, IEEE Access 2019",
-    "year": 2019,
-}
-
-
-@register("mwcnn", recognise=recognise, **FACTS)
-def mwcnn(*, scale: int, **settings: Any) -> MWCNN:
-    """For colour images."""
-    return MWCNN(scale=scale, **settings)
-
-
-@register("mwcnn-grey", **FACTS)
-def mwcnn_grey(*, scale: int, **settings: Any) -> MWCNN:
-    """For grey images."""
-    return MWCNN(scale=scale, **{"channels": 1, **settings})
+register_variants(
+    MWCNN,
+    {
+        "mwcnn": Variant("For colour images."),
+        "mwcnn-grey": Variant("For grey images.", {"channels": 1}),
+    },
+    scales=(1,),
+    paper="Liu et al., Multi-Level Wavelet Convolutional Neural Networks, IEEE Access 2019",
+    year=2019,
+    recognise=recognise,
+)

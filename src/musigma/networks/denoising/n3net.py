@@ -2,32 +2,42 @@
 
 import math
 import re
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from musigma.networks.base import Network
+from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.denoising.dncnn import plain_stack
-from musigma.networks.neighbour_search import Candidates, larger
-from musigma.networks.registry import Recognised, register
+from musigma.networks.layers import autocast_device
+from musigma.networks.neighbour_search import Candidates, larger_of
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    Recognised,
+    State,
+    count,
+    fold_batch_norm,
+    quotient,
+    recogniser,
+    require,
+    shape,
+    tensor,
+)
 
 STRIDE = 5
 """Pixels between two patches, whose side is twice that."""
 
 LOG_TEMPERATURE = math.log(0.1)
-"""What the authors add to the predicted temperature, a logarithm."""
+"""What the authors add to the predicted temperature, which is a logarithm."""
 
 FAR = -1e12
-"""Likeness of what is no candidate; finite, so that a lone patch may stand for its neighbours."""
+"""Similarity of patches outside the window; finite, so that a single patch is its own neighbour."""
 
 TAKEN = -1e8
-"""Least logarithm of what is left of a neighbour: a taken one comes before what is no candidate."""
+"""Smallest log weight left to a neighbour; it still ranks before patches outside the window."""
 
 LEFT_OVER = 1e-7
-"""Added to what is left of a neighbour where the gradient divides by it, as the authors do."""
+"""Added to the weight left to a neighbour where the gradient divides by it, as the authors do."""
 
 EPSILON = 1e-5
 """What the batch norms of the release add to the variance."""
@@ -45,7 +55,7 @@ def to_patches(image: Tensor) -> Tensor:
 
 
 def from_patches(patches: Tensor) -> Tensor:
-    """Put patches back where they were cut, with the mean where they overlap."""
+    """Put patches back to where they were cut; where they overlap, take the mean."""
     total, count = _lay_out(patches), _lay_out(torch.ones_like(patches[:1, :4]))
     return F.pixel_shuffle(total / count, STRIDE)
 
@@ -56,25 +66,26 @@ def _lay_out(patches: Tensor) -> Tensor:
     return top + F.pad(bottom_left, (0, 1, 1, 0)) + F.pad(bottom_right, (1, 0, 1, 0))
 
 
-def nearest_mixes(likeness: Tensor, values: Tensor, *, num_neighbours: int) -> Tensor:
+def nearest_mixes(similarity: Tensor, values: Tensor, *, num_neighbours: int) -> Tensor:
     """Return soft nearest neighbours: the first, the second and so on, each a mean of all values.
 
-    Round `j` weighs by ``w_j = softmax(a_j)``, and the next by ``a_{j+1} = a_j + log(1 - w_j)``:
-    what was taken counts for less. As likenesses grow, the means become the neighbours themselves.
+    Round `j` uses the weights ``w_j = softmax(a_j)``, and the next round
+    ``a_{j+1} = a_j + log(1 - w_j)``, so that a neighbour that was taken counts less. For large
+    similarities the means become the neighbours themselves.
 
     Args:
-        likeness: Of each query and each key, ``(N, L, K)``.
-        values: Of the keys, ``(N, K, C)``.
-        num_neighbours: Rounds.
+        similarity: Similarity of each query and each key, ``(N, L, K)``.
+        values: Values of the keys, ``(N, K, C)``.
+        num_neighbours: Number of rounds.
 
     Returns:
         ``(N, L, num_neighbours, C)``.
     """
     mixes = []
     for _ in range(num_neighbours):
-        log_weight = likeness.log_softmax(-1)
+        log_weight = similarity.log_softmax(-1)
         mixes.append(log_weight.exp() @ values)
-        likeness = likeness + _log_left(log_weight)
+        similarity = similarity + _log_left(log_weight)
     return torch.stack(mixes, dim=2)
 
 
@@ -95,8 +106,8 @@ class N3Block(nn.Module):
         self.num_neighbours, self.window = num_neighbours, window
         self.embed = plain_stack(channels, embedding, width=width, dilations=(1, 1, 1))
         self.temperature = plain_stack(channels, 1, width=width, dilations=(1, 1, 1))
-        # Stands for the batch norm of the distances, whose offset has no effect on a softmax. It
-        # starts with the mean over a patch, on the order of one.
+        # Replaces the batch norm of the distances, whose offset has no effect on a softmax. The
+        # initial value turns the sum over a patch into a mean, which is about 1.
         self.distance_scale = nn.Parameter(torch.tensor(1 / (4 * STRIDE**2 * embedding)))
 
     def forward(self, features: Tensor) -> Tensor:
@@ -118,23 +129,23 @@ class N3Block(nn.Module):
         candidates = Candidates(rows, columns, window=self.window, near=0, device=device)
         mixes = []
         # Half precision has too few digits for differences of squares.
-        with torch.autocast("cpu" if values.is_meta else device.type, enabled=False):
+        with torch.autocast(autocast_device(values), enabled=False):
             factor = self.distance_scale.float() * coldness.float().exp()
             grid, values = embedded.float(), values.float()
-            for some, others in candidates.bands():
-                query, key = (_tokens(grid[:, :, part]) for part in (some, others))
+            for band, others in candidates.bands():
+                query, key = (_tokens(grid[:, :, part]) for part in (band, others))
                 distance = (
                     query.square().sum(-1, keepdim=True)
                     - 2 * query @ key.mT
                     + key.square().sum(-1).unsqueeze(1)
                 )
-                likeness = -distance * factor[:, some].flatten(1).unsqueeze(-1)
-                likeness = likeness.masked_fill(~candidates.mask(some, others), FAR)
+                similarity = -distance * factor[:, band].flatten(1).unsqueeze(-1)
+                similarity = similarity.masked_fill(~candidates.mask(band, others), FAR)
                 mix = nearest_mixes(
-                    likeness, _tokens(values[:, :, others]), num_neighbours=self.num_neighbours
+                    similarity, _tokens(values[:, :, others]), num_neighbours=self.num_neighbours
                 )
                 mixes.append(torch.unflatten(mix.permute(0, 2, 3, 1), -1, (-1, columns)))
-            # Each neighbour of each channel is put back as an image of its own.
+            # Each neighbour of each channel becomes an image of its own.
             patches = torch.cat(mixes, dim=-2).flatten(0, 1)
             images = torch.unflatten(from_patches(patches), 0, (-1, self.num_neighbours))
             return images.flatten(1, 2)
@@ -145,8 +156,8 @@ def _tokens(patches: Tensor) -> Tensor:
 
 
 def _padded(size: int) -> int:
-    """Least length from `size` that whole patches cover."""
-    return STRIDE * larger((size + STRIDE - 1) // STRIDE, 2)
+    """Return the smallest length from `size` on that whole patches cover."""
+    return STRIDE * larger_of((size + STRIDE - 1) // STRIDE, 2)
 
 
 def _pad(image: Tensor) -> Tensor:
@@ -159,27 +170,24 @@ def _pad(image: Tensor) -> Tensor:
 class N3Net(Network):
     """Neural nearest neighbours network, without a noise map; the authors' weights load.
 
-    Each DnCNN corrects the first channels of what it sees. Batch norms are folded into the
-    convolutions; the authors' train with them. Patches have 10x10 pixels, 5 pixels apart, and find
-    their neighbours among the 15x15 around them, as in the release; where there are fewer, which
-    the release refuses, among those there are. The paper is about grey images; the network for
-    colour differs in nothing but the channels of its image.
+    Each DnCNN corrects the first channels of its input. Batch norms are folded into the
+    convolutions; the authors train with them. Patches have 10x10 pixels, are 5 pixels apart, and
+    find their neighbours among the 15x15 patches around them, as in the release. Images with fewer
+    patches, which the release refuses, use all they have. The paper is about grey images; the
+    network for colour differs in the channels of the image alone.
 
-    The features are what the last convolution sees, and the image that it corrects.
+    The features are the input of the last convolution and the image that it corrects.
 
     Args:
         scale: 1.
         channels: 1 for grey images, 3 for colour.
-        num_blocks: DnCNNs, with a block of neighbours between any two.
+        num_blocks: Number of DnCNNs, with a block of neighbours between any two.
         num_layers: Convolutions of each DnCNN.
         width: Channels inside all of them.
-        between: Channels that they hand on, and of the embedding.
-        num_neighbours: Of each patch.
-        window: Side of the window of patches in which they are looked for.
+        between: Channels between the DnCNNs, and of the embedding.
+        num_neighbours: Neighbours of each patch.
+        window: Side of the window of patches that is searched for them.
     """
-
-    feature_receptive_radius = None
-    receptive_radius = None
 
     def __init__(
         self,
@@ -194,11 +202,18 @@ class N3Net(Network):
         window: int = 15,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width + channels
-        # The neighbours as overlapping patches, thrice, and as images; what convolutions hold.
-        self.activation_floats_per_pixel = 14 * num_neighbours * between + 6 * width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=width + channels,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+            # The neighbours as overlapping patches, three times, and as images; then convolutions.
+            activation_floats_per_pixel=14 * num_neighbours * between + 6 * width,
+        )
         seen = [channels, *(between * (1 + num_neighbours) for _ in range(num_blocks - 1))]
         made = [*(between for _ in range(num_blocks - 1)), channels]
         self.blocks = nn.ModuleList(
@@ -217,7 +232,7 @@ class N3Net(Network):
         )
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees, and the image that it corrects."""
+        """Return the input of the last convolution and the image that it corrects."""
         features = degraded
         for block, neighbours in zip(self.blocks, self.nls, strict=False):
             made = block(features)
@@ -241,25 +256,28 @@ class N3Net(Network):
 STACK = re.compile(r"(blocks\.\d+|nls\.\d+\.(?:embedcnn|tempcnn))\.(conv1|conv2|layer1|\d+)\b")
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an N3Net for Gaussian noise."""
-    first, last = "blocks.0.conv1.weight", "nls.0.tempcnn.6.weight"
-    if not {first, last, "nls.0.n3aggregation.aggregation.nnn.bn.weight"} <= state.keys():
-        return None
-    width, channels = state[first].shape[:2]
-    between = state["nls.0.embedcnn.0.weight"].shape[1]
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an N3Net for Gaussian noise."""
+    for key in ("nls.0.tempcnn.6.weight", "nls.0.n3aggregation.aggregation.nnn.bn.weight"):
+        tensor(state, key)
+    width, channels = shape(state, "blocks.0.conv1.weight", 4)[:2]
+    require(channels in (1, 3))
+    between = shape(state, "nls.0.embedcnn.0.weight", 4)[1]
+    num_seen = quotient(shape(state, "blocks.1.conv1.weight", 4)[1], between)
+    inner = [value for key, value in state.items() if key.startswith("blocks.0.layer1.")]
     settings = {
-        "num_blocks": sum(key.endswith(".conv1.weight") for key in state),
-        "num_layers": 2 + sum(value.ndim == 4 for key, value in state.items() if "0.layer1" in key),
+        "num_blocks": count(state, r"blocks\.\d+\.conv1\.weight"),
+        "num_layers": 2 + sum(value.ndim == 4 for value in inner),
         "width": width,
         "between": between,
-        "num_neighbours": state["blocks.1.conv1.weight"].shape[1] // between - 1,
+        "num_neighbours": num_seen - 1,
     }
     return "n3net" if channels == 1 else "n3net-colour", 1, settings
 
 
-def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Fold the batch norms of the release and number its layers; one norm that it never uses goes.
+def adapt(state: State) -> dict[str, Tensor]:
+    """Fold the batch norms of the release, number its layers, and drop a norm that it never uses.
 
     >>> sorted(adapt({"blocks.0.conv2.weight": torch.ones(1, 1, 3, 3),
     ...               "blocks.0.conv2.bias": torch.ones(1), "blocks.0.bn1.weight": torch.ones(1)}))
@@ -267,52 +285,40 @@ def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """
     ours: dict[str, Tensor] = {}
     counts: dict[str, int] = {}
-    ordered = sorted(state, key=lambda key: "conv2" in key)  # which the release registers last
+    ordered = sorted(state, key=lambda key: "conv2" in key)  # the release registers it last
     for key in ordered:
-        found = STACK.match(key)
-        if found is None or state[key].ndim != 4:
+        match = STACK.match(key)
+        if match is None or state[key].ndim != 4:
             continue
-        stack = found[1].replace("embedcnn", "embed").replace("tempcnn", "temperature")
+        stack = match[1].replace("embedcnn", "embed").replace("tempcnn", "temperature")
         number = counts.get(stack, 0)
         counts[stack] = number + 1
-        weight, bias = _fold(state, key)
+        conv = key.removesuffix(".weight")
+        weight, bias = fold_batch_norm(state, conv, _norm_after(conv), epsilon=EPSILON)
         ours |= {f"{stack}.{2 * number}.weight": weight, f"{stack}.{2 * number}.bias": bias}
     for key in state:
         if key.endswith("nnn.bn.weight"):
             block = key.split(".n3aggregation")[0]
-            variance = state[key.replace("bn.weight", "bn.running_var")]
+            variance = tensor(state, key.replace("bn.weight", "bn.running_var"))
+            require(variance.shape == state[key].shape and variance.numel() == 1)
             ours[f"{block}.distance_scale"] = (state[key] / (variance + EPSILON).sqrt()).squeeze()
     return ours
 
 
-def _fold(state: dict[str, Tensor], key: str) -> tuple[Tensor, Tensor]:
-    """Return weight and bias of a convolution that does what it and its batch norm did."""
-    stem, weight = key.removesuffix(".weight"), state[key]
-    bias = state.get(f"{stem}.bias", weight.new_zeros(len(weight)))
-    place, _, number = stem.rpartition(".")
-    norm = f"{place}.{int(number) + 1}" if number.isdigit() else ""
-    if f"{norm}.running_var" in state:
-        factor = state[f"{norm}.weight"] / (state[f"{norm}.running_var"] + EPSILON).sqrt()
-        weight = weight * factor.view(-1, 1, 1, 1)
-        bias = (bias - state[f"{norm}.running_mean"]) * factor + state[f"{norm}.bias"]
-    return weight, bias
+def _norm_after(conv: str) -> str | None:
+    stack, _, number = conv.rpartition(".")
+    return f"{stack}.{int(number) + 1}" if number.isdigit() else None
 
 
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Ploetz and Roth, Neural Nearest Neighbors Networks, NeurIPS 2018",
-    "year": 2018,
-    "adapt": adapt,
-}
-
-
-@register("n3net", recognise=recognise, **FACTS)
-def n3net(*, scale: int, **settings: Any) -> N3Net:
-    """For grey images; the released weights are for one noise level each."""
-    return N3Net(scale=scale, **settings)
-
-
-@register("n3net-colour", **FACTS)
-def n3net_colour(*, scale: int, **settings: Any) -> N3Net:
-    """For colour images."""
-    return N3Net(scale=scale, **{"channels": 3, **settings})
+register_variants(
+    N3Net,
+    {
+        "n3net": Variant("For grey images; released weights are for one noise level each."),
+        "n3net-colour": Variant("For colour images.", {"channels": 3}),
+    },
+    scales=(1,),
+    paper="Ploetz and Roth, Neural Nearest Neighbors Networks, NeurIPS 2018",
+    year=2018,
+    recognise=recognise,
+    adapt=adapt,
+)

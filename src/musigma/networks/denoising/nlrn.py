@@ -1,18 +1,17 @@
 """NLRN: one residual block run twelve times, each time with attention over a window."""
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from musigma.networks.base import Network, conv3x3
-from musigma.networks.registry import register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import conv3x3
+from musigma.networks.registry import Variant, register_variants
 from musigma.networks.super_resolution.swinir import from_windows, pad_by_mirror, to_windows
 
 
 class Scale(nn.Module):
-    """A factor and an offset for each channel: what batch normalisation is after training."""
+    """A factor and an offset for each channel: batch normalisation as it is after training."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -25,7 +24,7 @@ class Scale(nn.Module):
 
 
 class Norms(nn.Module):
-    """What one step has of its own."""
+    """The normalisations that one step does not share with the others."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -35,24 +34,21 @@ class Norms(nn.Module):
 class NLRN(Network):
     """Non-local recurrent network, without a noise map.
 
-    All steps share the convolutions; each has batch norms of its own, kept here as what they are
-    after training. The likenesses of positions add up from step to step: as the sum of products of
-    queries and keys is the product of all queries and keys side by side, they are never stored.
+    All steps share the convolutions; each has batch norms of its own, here in the form they have
+    after training. The similarities of positions add up from step to step. They are never stored:
+    a sum of products of queries and keys is one product of all queries and keys side by side.
 
-    The paper compares a position with the 45x45 around it, the official code with all of a crop of
-    45x45 that it moves over the image; here windows of that size lie side by side. The official
-    weights are TensorFlow files, which are not read here.
+    The paper compares a position with the 45x45 positions around it, the official code with all
+    positions of a 45x45 crop that moves over the image; here windows of that size lie side by side.
+    The official weights are TensorFlow files, which cannot be read here.
 
     Args:
         scale: 1.
         channels: 1 for grey images, 3 for colour.
-        width: Channels, twice those of queries and keys.
+        width: Channels; queries and keys have half as many.
         num_steps: How many times the block is run.
         window: Side of the windows.
     """
-
-    feature_receptive_radius = None
-    receptive_radius = None
 
     def __init__(
         self,
@@ -64,12 +60,20 @@ class NLRN(Network):
         window: int = 45,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width
-        self.size_multiple = self.window = window
-        # The pairs of a window, three times; queries and keys of all steps, twice.
-        self.activation_floats_per_pixel = 3 * window**2 + (2 * num_steps + 15) * width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+            size_multiple=window,
+            # The pairs of a window, three times; queries and keys of all steps, twice.
+            activation_floats_per_pixel=3 * window**2 + (2 * num_steps + 15) * width,
+        )
+        self.window = window
         self.head = nn.Sequential(Scale(channels), conv3x3(channels, width))
         self.theta = nn.Conv2d(width, width // 2, kernel_size=1)
         self.phi = nn.Conv2d(width, width // 2, kernel_size=1)
@@ -82,7 +86,7 @@ class NLRN(Network):
         self.tail = conv3x3(width, channels)
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees, with the padding."""
+        """Return the input of the last convolution, with the padding."""
         start = features = self.head(pad_by_mirror(degraded, multiple=self.window))
         query, key = [], []
         for norms in self.norms:
@@ -100,12 +104,12 @@ class NLRN(Network):
         return degraded + self.tail(features)[..., :height, :width]
 
     def _attend(self, query: Tensor, key: Tensor, values: Tensor) -> Tensor:
-        """Make each position a mean of its window's values, weighted by likeness."""
+        """Replace each position by a mean over its window, weighted by similarity."""
         height, width = values.shape[-2:]
         mixed = F.scaled_dot_product_attention(
             query.unsqueeze(1), key.unsqueeze(1), self._tokens(values).unsqueeze(1), scale=1.0
         )
-        # The copy frees the exported graph from the memory layout of the kernel that ran here.
+        # The copy keeps the memory layout of this machine's kernel out of exported graphs.
         mixed = mixed.squeeze(1).clone(memory_format=torch.contiguous_format)
         return from_windows(mixed, self.window, height, width).permute(0, 3, 1, 2)
 
@@ -113,20 +117,13 @@ class NLRN(Network):
         return to_windows(features.permute(0, 2, 3, 1), self.window)
 
 
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Liu et al., Non-Local Recurrent Network for Image Restoration, NeurIPS 2018",
-    "year": 2018,
-}
-
-
-@register("nlrn", **FACTS)
-def nlrn(*, scale: int, **settings: Any) -> NLRN:
-    """For grey images."""
-    return NLRN(scale=scale, **settings)
-
-
-@register("nlrn-colour", **FACTS)
-def nlrn_colour(*, scale: int, **settings: Any) -> NLRN:
-    """For colour images."""
-    return NLRN(scale=scale, **{"channels": 3, **settings})
+register_variants(
+    NLRN,
+    {
+        "nlrn": Variant("For grey images."),
+        "nlrn-colour": Variant("For colour images.", {"channels": 3}),
+    },
+    scales=(1,),
+    paper="Liu et al., Non-Local Recurrent Network for Image Restoration, NeurIPS 2018",
+    year=2018,
+)

@@ -1,14 +1,23 @@
 """RIDNet: four blocks of dilated convolutions whose channels are weighted by global attention."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
-from musigma.networks.base import RGB_MEAN, MeanShift, Network, conv3x3
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import RGB_MEAN, MeanShift, conv3x3
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    quotient,
+    recogniser,
+    require,
+    shape,
+    stored_range,
+    without_mean_shift,
+)
 
 
 def dilated(width: int, dilation: int) -> nn.Conv2d:
@@ -52,7 +61,7 @@ class ResidualBlock(nn.Module):
 
 
 class Activated(nn.Module):
-    """A convolution and what follows it, under the name that the official release gives them."""
+    """A convolution and its activation, under the name of the official release."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -91,8 +100,8 @@ class EnhancementAttention(nn.Sequential):
 class RIDNet(Network):
     """Real image denoising network, without a noise map; names are those of the official release.
 
-    The official code adds the mean colour to what it predicts of the noise: released weights have
-    learned to take it off, and networks trained here start with a bias that does.
+    The official code adds the mean colour to the predicted noise. Released weights have learned to
+    cancel it, and networks trained here start with a bias that cancels it.
 
     Args:
         scale: 1.
@@ -101,9 +110,6 @@ class RIDNet(Network):
         reduction: Width over the channels inside the attention.
         value_range: Range the layers work in. Official weights expect 255.
     """
-
-    feature_receptive_radius = None
-    receptive_radius = None
 
     def __init__(
         self,
@@ -115,9 +121,16 @@ class RIDNet(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+        )
         mean = RGB_MEAN if channels == 3 else (0.5,)
         self.shift = MeanShift(value_range=value_range, mean=mean)
         self.head = Activated(conv3x3(channels, width), nn.ReLU())
@@ -131,7 +144,7 @@ class RIDNet(Network):
             self.tail.bias.copy_(-value_range * torch.tensor(mean))
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees."""
+        """Return the input of the last convolution."""
         features = self.head(self.shift(degraded))
         return self.b4(self.b3(self.b2(self.b1(features))))
 
@@ -140,36 +153,31 @@ class RIDNet(Network):
         return degraded + self.shift.inverse(self.tail(features))
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is a RIDNet; official ones work in 0..255."""
-    attention = "b1.ca.c1.body.0.weight"
-    if not {"head.body.0.weight", "b4.r3.body.4.weight", attention, "tail.weight"} <= state.keys():
-        return None
-    inner, width = state[attention].shape[:2]
-    name = "ridnet" if state["tail.weight"].shape[0] == 3 else "ridnet-grey"
-    return name, 1, {"width": width, "reduction": width // inner, "value_range": 255.0}
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is a RIDNet; official ones work in 0..255."""
+    for key in ("head.body.0.weight", "b4.r3.body.4.weight"):
+        shape(state, key, 4)
+    inner, width = shape(state, "b1.ca.c1.body.0.weight", 4)[:2]
+    channels = shape(state, "tail.weight", 4)[0]
+    require(channels in (1, 3))
+    settings = {
+        "width": width,
+        "reduction": quotient(width, inner),
+        "value_range": stored_range(state) or RELEASED_RANGE,
+    }
+    return "ridnet" if channels == 3 else "ridnet-grey", 1, settings
 
 
-def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the colour shift."""
-    return {k: v for k, v in state.items() if not k.startswith(("sub_mean.", "add_mean."))}
-
-
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Anwar and Barnes, Real Image Denoising with Feature Attention, ICCV 2019",
-    "year": 2019,
-    "adapt": adapt,
-}
-
-
-@register("ridnet", recognise=recognise, **FACTS)
-def ridnet(*, scale: int, **settings: Any) -> RIDNet:
-    """For colour images."""
-    return RIDNet(scale=scale, **settings)
-
-
-@register("ridnet-grey", **FACTS)
-def ridnet_grey(*, scale: int, **settings: Any) -> RIDNet:
-    """For grey images."""
-    return RIDNet(scale=scale, **{"channels": 1, **settings})
+register_variants(
+    RIDNet,
+    {
+        "ridnet": Variant("For colour images."),
+        "ridnet-grey": Variant("For grey images.", {"channels": 1}),
+    },
+    scales=(1,),
+    paper="Anwar and Barnes, Real Image Denoising with Feature Attention, ICCV 2019",
+    year=2019,
+    recognise=recognise,
+    adapt=without_mean_shift,
+)

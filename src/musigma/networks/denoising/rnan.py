@@ -1,16 +1,23 @@
 """RNAN: residual blocks whose values are weighted by masks, two of them by non-local ones."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from musigma.networks.base import Network, conv3x3
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import conv3x3
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    count,
+    recogniser,
+    require,
+    shape,
+)
 
 MANY_PAIRS = 2**24
-"""Pairs of positions compared at once: 64 MiB of likenesses."""
+"""Pairs of positions compared at once: 64 MiB of similarities."""
 
 
 class ResidualBlock(nn.Module):
@@ -26,27 +33,27 @@ class ResidualBlock(nn.Module):
 
 
 def share_out(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Share each value out among all positions by the likeness of their query to its key.
+    """Distribute each value among all positions by the similarity of their queries to its key.
 
     The paper lets each position take a mean of all values. The official code, and so its weights,
     normalises along the other side of the matrix: the parts of each *value* sum to one.
 
     All are ``(N, positions, channels)``, as is the result.
     """
-    # Some keys at a time, because the matrix of all pairs is too large for most images. Compiled
-    # graphs have no loops of a length that depends on the image; the meta device needs no memory.
+    # A part of the keys at a time, because the matrix of all pairs is too large for most images.
+    # Compiled graphs have no loops whose length depends on the image; meta tensors need no memory.
     at_once = max(1, MANY_PAIRS // query.shape[1])
     if torch.compiler.is_compiling() or query.is_meta or query.shape[1] <= at_once:
         return (query @ key.mT).softmax(dim=1) @ value
     total = torch.zeros_like(value)
     pairs = zip(torch.split(key, at_once, 1), torch.split(value, at_once, 1), strict=True)
-    for some_keys, some_values in pairs:
-        total += (query @ some_keys.mT).softmax(dim=1) @ some_values
+    for keys, values in pairs:
+        total += (query @ keys.mT).softmax(dim=1) @ values
     return total
 
 
 class NonLocal(nn.Module):
-    """Adds to each position what others share out to it."""
+    """Adds to each position what the others distribute to it."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -84,13 +91,13 @@ class Mask(nn.Module):
         """Return the weights."""
         fine = self.MB_RB1(features)
         height, width = fine.shape[-2:]
-        # An odd side becomes one too long: half of it, rounded up, and twice that.
+        # An odd side becomes one pixel too long: it is halved, rounded up, and doubled.
         coarse = self.MB_Up(self.MB_RB2(self.MB_Down(fine)))[..., :height, :width]
         return torch.sigmoid(self.MB_1x1conv(self.MB_RB3(fine + coarse)))
 
 
 class Trunk(nn.Module):
-    """Two residual blocks, under the name that the official release gives them."""
+    """Two residual blocks, under the name of the official release."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -102,7 +109,7 @@ class Trunk(nn.Module):
 
 
 class Attention(nn.Module):
-    """A trunk weighted by a mask, added to what both see."""
+    """A trunk weighted by a mask, added to the input of both."""
 
     def __init__(self, width: int, *, non_local: bool) -> None:
         super().__init__()
@@ -140,11 +147,6 @@ class RNAN(Network):
         value_range: Range the layers work in. Official weights expect 255.
     """
 
-    feature_receptive_radius = None
-    receptive_radius = None
-    size_multiple = 2
-    fixed_activation_floats = 2 * MANY_PAIRS
-
     def __init__(
         self,
         *,
@@ -155,9 +157,18 @@ class RNAN(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+            size_multiple=2,
+            fixed_activation_floats=2 * MANY_PAIRS,
+        )
         self.value_range = value_range
         self.head = nn.Sequential(conv3x3(channels, width))
         self.body_nl_low = nn.Sequential(Group(width, non_local=True))
@@ -167,7 +178,7 @@ class RNAN(Network):
         self.tail = nn.Sequential(conv3x3(width, channels))
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees."""
+        """Return the input of the last convolution."""
         first = self.body_nl_low(self.head(degraded * self.value_range))
         return self.body_nl_high(self.body(first))
 
@@ -176,32 +187,27 @@ class RNAN(Network):
         return degraded + self.tail(features) / self.value_range
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an RNAN; official ones work in 0..255."""
-    non_local = "body_nl_low.0.body.0.RA_MB.0.MB_RB1.0.theta.weight"
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an RNAN; official ones work in 0..255."""
+    shape(state, "head.0.weight", 4)
+    shape(state, "body_nl_low.0.body.0.RA_MB.0.MB_RB1.0.theta.weight", 4)
     # The release for super-resolution has another tail.
-    if not {"head.0.weight", non_local, "tail.0.weight"} <= state.keys():
-        return None
-    channels, width = state["tail.0.weight"].shape[:2]
-    num_local = sum(key.endswith("MB_Up.0.weight") and key.startswith("body.") for key in state)
-    settings = {"num_groups": num_local + 2, "width": width, "value_range": 255.0}
+    channels, width = shape(state, "tail.0.weight", 4)[:2]
+    require(channels in (1, 3))
+    num_local = count(state, r"body\..*MB_Up\.0\.weight")
+    settings = {"num_groups": num_local + 2, "width": width, "value_range": RELEASED_RANGE}
     return "rnan" if channels == 3 else "rnan-grey", 1, settings
 
 
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Zhang et al., Residual Non-local Attention Networks for Image Restoration, ICLR 2019",
-    "year": 2019,
-}
-
-
-@register("rnan", recognise=recognise, **FACTS)
-def rnan(*, scale: int, **settings: Any) -> RNAN:
-    """For colour images; two non-local and eight local groups of 64 channels."""
-    return RNAN(scale=scale, **settings)
-
-
-@register("rnan-grey", **FACTS)
-def rnan_grey(*, scale: int, **settings: Any) -> RNAN:
-    """For grey images."""
-    return RNAN(scale=scale, **{"channels": 1, **settings})
+register_variants(
+    RNAN,
+    {
+        "rnan": Variant("For colour images: two non-local and eight local groups of 64 channels."),
+        "rnan-grey": Variant("For grey images.", {"channels": 1}),
+    },
+    scales=(1,),
+    paper="Zhang et al., Residual Non-local Attention Networks for Image Restoration, ICLR 2019",
+    year=2019,
+    recognise=recognise,
+)

@@ -1,18 +1,17 @@
-"""RPCNN: patches are averaged with those that a network finds alike, and the result is refined."""
+"""RPCNN: patches are averaged with those that a network finds similar; another refines them."""
 
 import itertools
 import math
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from musigma.networks.base import Network
+from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.denoising.dncnn import plain_stack
 from musigma.networks.denoising.ircnn import DILATIONS
-from musigma.networks.neighbour_search import at_least
-from musigma.networks.registry import register
+from musigma.networks.neighbour_search import mirror_to_side
+from musigma.networks.registry import Variant, register_variants
 
 PATCH = 8
 """Side of the patches that are compared, coefficient by coefficient."""
@@ -57,20 +56,21 @@ def _colours(channels: int) -> Tensor:
     if channels == 1:
         return torch.ones(1, 1)
     root = 1 / math.sqrt(3)
-    one, other = (root + 1) / 2, (root - 1) / 2
-    return torch.tensor([[root, root, root], [-root, one, other], [-root, other, one]])
+    large, small = (root + 1) / 2, (root - 1) / 2
+    return torch.tensor([[root, root, root], [-root, large, small], [-root, small, large]])
 
 
-def moved(place: Tensor, step: int, window: int) -> tuple[Tensor, Tensor]:
-    """Return the places a step away, and where there are any.
+def shifted(position: Tensor, step: int, window: int) -> tuple[Tensor, Tensor]:
+    """Return the positions a step away, and for which of them there is one.
 
-    Beyond the border the window begins anew at its other end: each place meets all of a window.
+    A step across the border continues at the other end of the window, so that every position is
+    compared with a whole window.
     """
-    target = place + step
+    target = position + step
     target = torch.where(target < 0, target + window, target)
-    target = torch.where(target > place[-1], target - window, target)
-    exists = (target >= 0) & (target <= place[-1])
-    return torch.where(exists, target, place), exists
+    target = torch.where(target > position[-1], target - window, target)
+    exists = (target >= 0) & (target <= position[-1])
+    return torch.where(exists, target, position), exists
 
 
 def _valid(in_channels: int, out_channels: int, size: int) -> nn.Sequential:
@@ -81,11 +81,11 @@ def _valid(in_channels: int, out_channels: int, size: int) -> nn.Sequential:
 
 
 class Matcher(nn.Module):
-    """Says of any two patches which of their sub-bands come from one pattern.
+    """Predicts for two patches which of their sub-bands come from the same pattern.
 
     Args:
-        channels: Of the image.
-        width: Of the layers after the first four, which have 1/4, 3/8, 3/4 and 3/2 of it.
+        channels: Channels of the image.
+        width: Channels of most layers; the first four have 1/4, 3/8, 3/4 and 3/2 of it.
     """
 
     def __init__(self, channels: int, *, width: int) -> None:
@@ -106,7 +106,7 @@ class Matcher(nn.Module):
         self.verdict = nn.Sequential(*hidden, nn.Conv2d(sizes[-1], 10 * channels, 1))
 
     def encode(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what is known of each patch as the one to restore, and as one to compare with."""
+        """Return the encodings of each patch, as a reference and as a patch to compare with."""
         around = F.pad(2 * image - 1, (CONTEXT,) * 4, mode="reflect")
         first = self.first(around)
         second = self.second(first)
@@ -125,15 +125,15 @@ class RPCNN(Network):
     """Recurring-patterns network, without a noise map.
 
     Each coefficient of a patch becomes a mean over the 31x31 patches around it, weighted by the
-    likeness of its sub-band; the patch itself counts once more. Patches overlap and are averaged;
-    a network like IRCNN refines the result. Batch norms are folded into the convolutions.
+    similarity of its sub-band; the patch itself counts once more. Overlapping patches are averaged,
+    and a network like IRCNN refines the result. Batch norms are folded into the convolutions.
 
-    Sizes are those of the release. The authors train the two networks apart, the first on pairs of
-    patches; here one loss trains both. The release reflects the image beyond its border before
-    it is refined; here layers pad with zeros, as in IRCNN. Its weights are NumPy files, which are
-    not read here. The paper is about colour images; grey ones have one colour.
+    Sizes are those of the release. The authors train the two networks separately, the first on
+    pairs of patches; here one loss trains both. The release pads the image by reflection before it
+    is refined; here layers pad with zeros, as in IRCNN. The released weights are NumPy files, which
+    cannot be read here. The paper is about colour images; grey images have one channel.
 
-    The features are what the last convolution sees, and the image that it refines.
+    The features are the input of the last convolution and the image that it refines.
 
     Args:
         scale: 1.
@@ -147,31 +147,36 @@ class RPCNN(Network):
 
     def __init__(self, *, scale: int, channels: int = 3, width: int = 64, window: int = 31) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width + channels
-        # What is known of the patches, a moved copy of it, and the layers that compare.
-        self.activation_floats_per_pixel = 72 * width
-        matched = window // 2 + PATCH - 1 + CONTEXT
-        self.feature_receptive_radius = matched + sum(DILATIONS[:-1])
-        self.receptive_radius = matched + sum(DILATIONS)
+        matching_radius = window // 2 + PATCH - 1 + CONTEXT
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            in_channels=channels,
+            out_channels=channels,
+            feature_channels=width + channels,
+            feature_scale=scale,
+            feature_receptive_radius=matching_radius + sum(DILATIONS[:-1]),
+            receptive_radius=matching_radius + sum(DILATIONS),
+            # The encodings of the patches, a shifted copy of them, and the layers that compare.
+            activation_floats_per_pixel=72 * width,
+        )
         self.window = window
         self.matcher = Matcher(channels, width=width)
         self.refine = plain_stack(2 * channels, channels, width=width, dilations=DILATIONS)
         basis, band = haar_basis(channels)
         self.register_buffer("basis", torch.empty(basis.shape).copy_(basis), persistent=False)
-        place = torch.empty(band.shape, dtype=band.dtype).copy_(band)
-        self.register_buffer("band", place, persistent=False)
+        band = torch.empty(band.shape, dtype=band.dtype).copy_(band)
+        self.register_buffer("band", band, persistent=False)
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees, and the image that it refines."""
-        image = at_least(degraded, PATCH)
+        """Return the input of the last convolution and the image that it refines."""
+        image = mirror_to_side(degraded, PATCH)
         matched = self.average(image)
         hidden = self.refine[:-1](2 * torch.cat([image, matched], dim=1) - 1)
         return torch.cat([hidden, matched], dim=1)
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Add what the refining network predicts."""
+        """Add the residual that the refining network predicts."""
         hidden, matched = features[:, : -self.out_channels], features[:, -self.out_channels :]
         mean = matched + self.refine[-1](hidden)
         return mean[..., : degraded.shape[-2], : degraded.shape[-1]]
@@ -184,14 +189,14 @@ class RPCNN(Network):
         total, weights = own, torch.ones_like(own[:, : 10 * self.out_channels])
         rows, columns = (torch.arange(size, device=image.device) for size in own.shape[-2:])
         steps = range(-(self.window // 2), self.window // 2 + 1)
-        if image.is_meta:  # where costs are counted: all comparisons in one go
+        if image.is_meta:  # costs are counted with all comparisons at once
             self.matcher(*(known.repeat(self.window**2, 1, 1, 1) for known in (reference, other)))
             steps = range(0)
         for down in steps:
-            row, row_exists = moved(rows, down, self.window)
+            row, row_exists = shifted(rows, down, self.window)
             other_rows, own_rows = other.index_select(2, row), own.index_select(2, row)
             for across in steps:
-                column, column_exists = moved(columns, across, self.window)
+                column, column_exists = shifted(columns, across, self.window)
                 match = self.matcher(reference, other_rows.index_select(3, column))
                 match = match * (row_exists.unsqueeze(1) & column_exists)
                 total = total + match[:, self.band] * own_rows.index_select(3, column)
@@ -201,21 +206,14 @@ class RPCNN(Network):
         return F.conv_transpose2d(total, basis) / count
 
 
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Xia and Chakrabarti, Identifying Recurring Patterns with Deep Neural Networks for "
+register_variants(
+    RPCNN,
+    {
+        "rpcnn": Variant("For colour images."),
+        "rpcnn-grey": Variant("For grey images.", {"channels": 1}),
+    },
+    scales=(1,),
+    paper="Xia and Chakrabarti, Identifying Recurring Patterns with Deep Neural Networks for "
     "Natural Image Denoising, WACV 2020",
-    "year": 2020,
-}
-
-
-@register("rpcnn", **FACTS)
-def rpcnn(*, scale: int, **settings: Any) -> RPCNN:
-    """For colour images."""
-    return RPCNN(scale=scale, **settings)
-
-
-@register("rpcnn-grey", **FACTS)
-def rpcnn_grey(*, scale: int, **settings: Any) -> RPCNN:
-    """For grey images."""
-    return RPCNN(scale=scale, **{"channels": 1, **settings})
+    year=2020,
+)

@@ -1,22 +1,36 @@
-"""Bicubic interpolation as a model like any other: the yardstick of every table."""
+"""Bicubic interpolation as a network like any other: the baseline of every table."""
 
 from torch import Tensor
 
-from musigma.networks.base import Network
-from musigma.networks.bicubic_layer import enlarge
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.bicubic_layer import KERNEL_RADIUS, enlarge
 from musigma.networks.registry import register
 
 
+@register(
+    "bicubic",
+    scales=(2, 3, 4),
+    summary="Bicubic interpolation, a = -0.5.",
+    paper="Keys, Cubic convolution interpolation, 1981",
+    year=1981,
+)
 class Bicubic(Network):
-    """MATLAB's imresize with no weights; the features are the image itself."""
+    """MATLAB's imresize, without weights; the features are the image itself.
 
-    feature_channels = 3
-    feature_receptive_radius = 0
-    receptive_radius = 2
+    Args:
+        scale: 2, 3 or 4.
+    """
 
     def __init__(self, *, scale: int) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=3,
+            feature_scale=scale,
+            feature_receptive_radius=0,
+            receptive_radius=KERNEL_RADIUS,
+        )
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the image."""
@@ -25,11 +39,3 @@ class Bicubic(Network):
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the image."""
         return enlarge(features, self.scale)
-
-
-@register(
-    "bicubic", scales=(2, 3, 4), paper="Keys, Cubic convolution interpolation, 1981", year=1981
-)
-def bicubic(*, scale: int) -> Bicubic:
-    """Bicubic interpolation, a = -0.5."""
-    return Bicubic(scale=scale)

@@ -1,13 +1,23 @@
 """CARN: blocks that cascade, each seeing all before it through a 1x1 convolution; and CARN-M."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 
-from musigma.networks.base import MeanShift, Network, Settings, conv3x3
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import MeanShift, conv3x3, enlarging_steps, upsampler_radius
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    Recognised,
+    State,
+    count,
+    pixel_shuffle_factor,
+    quotient,
+    recogniser,
+    shape,
+    without_mean_shift,
+)
 
 SCALES = (2, 3, 4)
 
@@ -91,7 +101,7 @@ class Upsampler(nn.Module):
     def __init__(self, width: int, scale: int, num_groups: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for step in {2: (2,), 3: (3,), 4: (2, 2)}[scale]:
+        for step in enlarging_steps(scale):
             layers += [
                 _grouped(width, width * step**2, num_groups),
                 nn.ReLU(inplace=True),
@@ -112,7 +122,7 @@ class CARN(Network):
         width: Channels of every block.
         num_groups: Groups of the convolutions. More than one makes the recursive blocks of CARN-M.
         multi_scale: Whether to hold the upsamplers of all three scales, as the official files do.
-            Those of other scales lie still: no gradient reaches them.
+            Those of the other scales are frozen.
         value_range: Range the layers work in. Official weights expect 1.
     """
 
@@ -126,21 +136,25 @@ class CARN(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
-        self.activation_floats_per_pixel = 24 * width
-        self.feature_receptive_radius = 1 + 3 * 3 * 2
-        # As in EDSR: 1, 1 / 2 and 1 / scale input pixels, together never more than two.
-        self.receptive_radius = self.feature_receptive_radius + 2
+        trunk_radius = 1 + 3 * 3 * 2
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=trunk_radius,
+            receptive_radius=trunk_radius + upsampler_radius(scale),
+            activation_floats_per_pixel=24 * width,
+        )
         self.shift = MeanShift(value_range=value_range)
         self.entry = conv3x3(3, width)
         self.b1, self.b2, self.b3 = (CascadingBlock(width, num_groups) for _ in range(3))
         self.c1, self.c2, self.c3 = (Fusion(width, count) for count in (2, 3, 4))
-        upsamplers = {f"up{each}": each for each in SCALES} if multi_scale else {"up": scale}
+        upsamplers = {f"up{factor}": factor for factor in SCALES} if multi_scale else {"up": scale}
         self.upsample = nn.ModuleDict(
             {
-                key: Upsampler(width, each, num_groups).requires_grad_(each == scale)
-                for key, each in upsamplers.items()
+                key: Upsampler(width, factor, num_groups).requires_grad_(factor == scale)
+                for key, factor in upsamplers.items()
             }
         )
         self.upsampler_key = f"up{scale}" if multi_scale else "up"
@@ -160,14 +174,13 @@ def _grouped(in_channels: int, out_channels: int, num_groups: int) -> nn.Conv2d:
     return nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=1, groups=num_groups)
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is a CARN; official ones work in 0..1."""
-    if not {"entry.weight", "b1.b1.body.0.weight", "b1.c1.body.0.weight", "exit.weight"} <= (
-        state.keys()
-    ):
-        return None
-    width = state["entry.weight"].shape[0]
-    num_groups = width // state["b1.b1.body.0.weight"].shape[1]
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is a CARN; official ones work in 0..1."""
+    for key in ("b1.c1.body.0.weight", "exit.weight"):
+        shape(state, key, 4)
+    width = shape(state, "entry.weight", 4)[0]
+    num_groups = quotient(width, shape(state, "b1.b1.body.0.weight", 4)[1])
     multi_scale = "upsample.up2.body.0.weight" in state
     name = "carn-multi" if multi_scale else "carn"
     if num_groups > 1:
@@ -176,40 +189,27 @@ def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
     return name, None if multi_scale else _single_scale(state, width), settings
 
 
-def _single_scale(state: Mapping[str, Tensor], width: int) -> int:
-    if "upsample.up.body.3.weight" in state:
-        return 4
-    return {4: 2, 9: 3}[state["upsample.up.body.0.weight"].shape[0] // width]
+def _single_scale(state: State, width: int) -> int:
+    num_steps = count(state, r"upsample\.up\.body\.\d+\.weight")
+    return pixel_shuffle_factor(shape(state, "upsample.up.body.0.weight", 4)[0], width) ** num_steps
 
 
-def adapt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave the mean shift out."""
-    return {k: v for k, v in state.items() if not k.startswith(("sub_mean.", "add_mean."))}
-
-
-PAPER = (
-    "Ahn et al., Fast, Accurate, and Lightweight Super-Resolution with Cascading Residual Network, "
-    "ECCV 2018"
+register_variants(
+    CARN,
+    {
+        "carn": Variant("One upsampler: the form whose parameters papers count."),
+        "carn-multi": Variant(
+            "The upsamplers of all scales: the form of the official file.", {"multi_scale": True}
+        ),
+        "carn-m": Variant(
+            "Recursive blocks of grouped convolutions and all upsamplers, as in the official file.",
+            {"num_groups": 4, "multi_scale": True},
+        ),
+    },
+    scales=SCALES,
+    paper="Ahn et al., Fast, Accurate, and Lightweight Super-Resolution with Cascading Residual "
+    "Network, ECCV 2018",
+    year=2018,
+    recognise=recognise,
+    adapt=without_mean_shift,
 )
-
-
-FACTS: dict[str, Any] = {"scales": SCALES, "paper": PAPER, "year": 2018, "adapt": adapt}
-
-
-@register("carn", recognise=recognise, **FACTS)
-def carn(*, scale: int, **settings: Any) -> CARN:
-    """One upsampler: the form whose parameters papers count."""
-    return CARN(scale=scale, **settings)
-
-
-@register("carn-multi", **FACTS)
-def carn_multi(*, scale: int, **settings: Any) -> CARN:
-    """The upsamplers of all scales: the form of the official file."""
-    return CARN(scale=scale, **{"multi_scale": True, **settings})
-
-
-@register("carn-m", **FACTS)
-def carn_m(*, scale: int, **settings: Any) -> CARN:
-    """Recursive blocks of grouped convolutions and all upsamplers, as in the official file."""
-    defaults: Settings = {"num_groups": 4, "multi_scale": True}
-    return CARN(scale=scale, **{**defaults, **settings})

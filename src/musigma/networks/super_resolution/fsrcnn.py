@@ -1,15 +1,35 @@
 """FSRCNN: shrink, map and expand the features of the small image, then one deconvolution."""
 
-from collections.abc import Mapping
-from typing import Any
+from math import ceil
 
 from torch import Tensor, nn
 
-from musigma.networks.base import Network, conv3x3
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import conv3x3
+from musigma.networks.registry import register
+from musigma.networks.state_dict import Recognised, State, count, recogniser, require, shape
 from musigma.networks.tile_exact_layers import SubPixelDeconv2d
 
 
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an FSRCNN on RGB; it does not tell the scale."""
+    require(shape(state, "first_part.0.weight", 4)[1:] == (3, 5, 5))
+    shape(state, "last_part.weight", 4)
+    num_shrunk, width = shape(state, "mid_part.0.weight", 4)[:2]
+    num_mappings = count(state, r"mid_part\.\d+\.bias") - 2
+    require(num_mappings >= 0)
+    return "fsrcnn", None, {"width": width, "num_shrunk": num_shrunk, "num_mappings": num_mappings}
+
+
+@register(
+    "fsrcnn",
+    scales=(2, 3, 4),
+    summary="FSRCNN(56, 12, 4).",
+    paper="Dong et al., Accelerating the Super-Resolution Convolutional Neural Network, ECCV 2016",
+    year=2016,
+    recognise=recognise,
+)
 class FSRCNN(Network):
     """Fast super-resolution convolutional network, on RGB.
 
@@ -24,11 +44,16 @@ class FSRCNN(Network):
         self, *, scale: int, width: int = 56, num_shrunk: int = 12, num_mappings: int = 4
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
-        self.feature_receptive_radius = 2 + num_mappings
-        # The deconvolution sees 4 output pixels far: -(-4 // scale) rounds up.
-        self.receptive_radius = self.feature_receptive_radius - (-4 // scale)
+        trunk_radius = 2 + num_mappings
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=trunk_radius,
+            # The kernel of the deconvolution reaches 4 pixels of the enlarged image.
+            receptive_radius=trunk_radius + ceil(4 / scale),
+        )
         self.first_part = nn.Sequential(
             nn.Conv2d(3, width, kernel_size=5, padding=2), nn.PReLU(width)
         )
@@ -42,33 +67,9 @@ class FSRCNN(Network):
         )
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the deconvolution sees."""
+        """Return the input of the deconvolution."""
         return self.mid_part(self.first_part(degraded))
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features into an image."""
         return self.last_part(features)
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an FSRCNN on RGB; it does not say its scale."""
-    if not {"first_part.0.weight", "mid_part.0.weight", "last_part.weight"} <= state.keys():
-        return None
-    if state["first_part.0.weight"].shape[1:] != (3, 5, 5):
-        return None
-    num_shrunk, width = state["mid_part.0.weight"].shape[:2]
-    num_convs = sum(key.startswith("mid_part.") and key.endswith(".bias") for key in state)
-    settings = {"width": width, "num_shrunk": num_shrunk, "num_mappings": num_convs - 2}
-    return "fsrcnn", None, settings
-
-
-@register(
-    "fsrcnn",
-    scales=(2, 3, 4),
-    paper="Dong et al., Accelerating the Super-Resolution Convolutional Neural Network, ECCV 2016",
-    year=2016,
-    recognise=recognise,
-)
-def fsrcnn(*, scale: int, **settings: Any) -> FSRCNN:
-    """FSRCNN(56, 12, 4)."""
-    return FSRCNN(scale=scale, **settings)

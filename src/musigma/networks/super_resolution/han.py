@@ -1,23 +1,33 @@
 """HAN: RCAN's trunk, whose groups are weighed against each other and each value by itself."""
 
-from collections.abc import Mapping
-from math import isqrt
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from musigma.networks.base import MeanShift, Network, conv3x3
-from musigma.networks.registry import Recognised, register
-from musigma.networks.super_resolution.edsr import pixel_shuffle_upsampler
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import MeanShift, autocast_device, conv3x3, pixel_shuffle_upsampler
+from musigma.networks.registry import register
+from musigma.networks.state_dict import (
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    count,
+    quotient,
+    recogniser,
+    require,
+    shape,
+    stored_range,
+    tensor,
+    upsampler_scale,
+    without_mean_shift,
+)
 
 INITIAL_GAMMA = 0.01
-"""How much of an attention is added at first; the official 0 passes no gradient to its kernel."""
+"""Initial weight of each attention; with the official 0 no gradient reaches its kernel."""
 
 
 class ChannelAttention(nn.Module):
-    """Weights each channel by what its mean says."""
+    """Weights each channel by a small network of the means of all channels."""
 
     def __init__(self, width: int, reduction: int) -> None:
         super().__init__()
@@ -65,7 +75,7 @@ class ResidualGroup(nn.Module):
 
 
 class LayerAttention(nn.Module):
-    """Adds to each layer a mix of all layers, the least similar ones weighing most."""
+    """Adds to each layer a mix of all layers, in which the least similar ones weigh most."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,8 +85,7 @@ class LayerAttention(nn.Module):
         """Mix ``(N, L, C, H, W)`` along the layers and stack them as channels."""
         flat = layers.flatten(2)
         # Similarities are sums over the whole image: half precision would overflow.
-        device = "cpu" if layers.is_meta else layers.device.type
-        with torch.autocast(device, enabled=False):
+        with torch.autocast(autocast_device(layers), enabled=False):
             similarity = flat.float() @ flat.float().mT
         identity = torch.eye(flat.shape[1], device=layers.device)
         mix = (identity + self.gamma * (-similarity).softmax(-1)).to(flat.dtype)
@@ -84,12 +93,12 @@ class LayerAttention(nn.Module):
 
 
 class ChannelSpatialAttention(nn.Module):
-    """Weights every value by what its neighbours in channel and space say."""
+    """Weights every value by a convolution over its neighbours in channel and space."""
 
     def __init__(self) -> None:
         super().__init__()
         # A 3x3x3 convolution over channels and space, written with the channel offset as input
-        # channel: a module with 5-D weights cannot be moved to channels_last.
+        # channel, because a module with 5-D weights cannot be moved to channels_last.
         self.conv = conv3x3(3, 1)
         self.gamma = nn.Parameter(torch.tensor([INITIAL_GAMMA]))
 
@@ -101,6 +110,39 @@ class ChannelSpatialAttention(nn.Module):
         return features + features * weight * self.gamma
 
 
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is a HAN; official ones work in 0..255."""
+    for key in ("csa.gamma", "la.gamma"):
+        tensor(state, key)
+    inner, width = shape(state, "body.0.body.0.body.3.conv_du.0.weight", 4)[:2]
+    num_layers = quotient(shape(state, "last_conv.weight", 4)[1], width)
+    settings = {
+        "num_groups": num_layers - 1,
+        "num_blocks": count(state, r"body\.0\..*\.conv_du\.0\.weight"),
+        "width": width,
+        "reduction": quotient(width, inner),
+        "value_range": stored_range(state) or RELEASED_RANGE,
+    }
+    return "han", upsampler_scale(state, "tail.0", width), settings
+
+
+def adapt(state: State) -> dict[str, Tensor]:
+    """Leave out the mean shift and turn the one 3-D kernel into a 2-D one."""
+    kernel = tensor(state, "csa.conv.weight")
+    require(kernel.numel() == 27)
+    return {**without_mean_shift(state), "csa.conv.weight": kernel.reshape(1, 3, 3, 3)}
+
+
+@register(
+    "han",
+    scales=(2, 3, 4),
+    summary="10 groups of 20 blocks of 64 channels.",
+    paper="Niu et al., Single Image Super-Resolution via a Holistic Attention Network, ECCV 2020",
+    year=2020,
+    recognise=recognise,
+    adapt=adapt,
+)
 class HAN(Network):
     """Holistic attention network; parameter names are those of the official release.
 
@@ -109,12 +151,9 @@ class HAN(Network):
         num_groups: Residual groups.
         num_blocks: Residual blocks of each group.
         width: Channels.
-        reduction: How many times fewer channels the channel attention has inside.
+        reduction: Width divided by the channels inside the channel attention.
         value_range: Range the layers work in. Official weights expect 255.
     """
-
-    feature_receptive_radius = None
-    receptive_radius = None
 
     def __init__(
         self,
@@ -127,10 +166,16 @@ class HAN(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
-        # All layers four times: as they are, stacked, mixed, and laid out for the convolution.
-        self.activation_floats_per_pixel = (5 * (num_groups + 1) + 5) * width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+            # All layers several times: as they are, stacked, mixed, and as input of a convolution.
+            activation_floats_per_pixel=(5 * (num_groups + 1) + 5) * width,
+        )
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         groups = (ResidualGroup(width, num_blocks, reduction) for _ in range(num_groups))
@@ -142,7 +187,7 @@ class HAN(Network):
         self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return the sum of the first features and those both attentions make of the trunk."""
+        """Return the first features plus those that both attentions make from the trunk."""
         first = self.head(self.shift(degraded))
         layers = [first]
         for group in self.body:
@@ -155,40 +200,3 @@ class HAN(Network):
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.tail(features))
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is a HAN; official ones work in 0..255."""
-    attention = "body.0.body.0.body.3.conv_du.0.weight"
-    distinctive = {"csa.gamma", "la.gamma", "last_conv.weight", attention, "tail.0.0.weight"}
-    if not distinctive <= state.keys():
-        return None
-    inner, width = state[attention].shape[:2]
-    step = isqrt(state["tail.0.0.weight"].shape[0] // width)
-    settings = {
-        "num_groups": state["last_conv.weight"].shape[1] // width - 1,
-        "num_blocks": _count(state, "body.0.", ".conv_du.0.weight"),
-        "width": width,
-        "reduction": width // inner,
-        "value_range": 255.0,
-    }
-    return "han", step ** _count(state, "tail.0.", ".weight"), settings
-
-
-def _count(state: Mapping[str, Tensor], start: str, end: str) -> int:
-    return sum(key.startswith(start) and key.endswith(end) for key in state)
-
-
-def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the colour shift and make the one 3-D kernel a 2-D one."""
-    ours = {k: v for k, v in state.items() if not k.startswith(("sub_mean.", "add_mean."))}
-    return {**ours, "csa.conv.weight": state["csa.conv.weight"].reshape(1, 3, 3, 3)}
-
-
-PAPER = "Niu et al., Single Image Super-Resolution via a Holistic Attention Network, ECCV 2020"
-
-
-@register("han", scales=(2, 3, 4), paper=PAPER, year=2020, recognise=recognise, adapt=adapt)
-def han(*, scale: int, **settings: Any) -> HAN:
-    """10 groups of 20 blocks of 64 channels."""
-    return HAN(scale=scale, **settings)

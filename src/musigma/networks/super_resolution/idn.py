@@ -1,11 +1,11 @@
 """IDN: blocks that keep a part of their features and distil the rest, then one deconvolution."""
 
-from typing import Any
+from math import ceil
 
 import torch
 from torch import Tensor, nn
 
-from musigma.networks.base import Network
+from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.bicubic_layer import enlarge
 from musigma.networks.registry import register
 from musigma.networks.tile_exact_layers import SubPixelDeconv2d
@@ -22,7 +22,7 @@ def conv_act(in_channels: int, out_channels: int, *, groups: int = 1) -> nn.Sequ
 class DistillationBlock(nn.Module):
     """An enhancement unit of twice three convolutions and a compression unit.
 
-    A quarter of the features passes by the second three and is joined with the input.
+    A quarter of the features skips the second three and is concatenated with the input.
     """
 
     def __init__(self, width: int) -> None:
@@ -49,6 +49,14 @@ class DistillationBlock(nn.Module):
         return self.compress(torch.cat((features, kept), dim=1) + self.second(passed))
 
 
+@register(
+    "idn",
+    scales=(2, 3, 4),
+    summary="4 blocks of 64 channels.",
+    paper="Hui et al., Fast and Accurate Single Image Super-Resolution via Information "
+    "Distillation Network, CVPR 2018",
+    year=2018,
+)
 class IDN(Network):
     """Information distillation network, on RGB; it corrects the bicubically enlarged image.
 
@@ -60,11 +68,16 @@ class IDN(Network):
 
     def __init__(self, *, scale: int, num_blocks: int = 4, width: int = 64) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
-        self.feature_receptive_radius = 2 + 6 * num_blocks
-        # The deconvolution sees 8 output pixels far: -(-8 // scale) rounds up.
-        self.receptive_radius = self.feature_receptive_radius - (-8 // scale)
+        trunk_radius = 2 + 6 * num_blocks
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=trunk_radius,
+            # The kernel of the deconvolution reaches 8 pixels of the enlarged image.
+            receptive_radius=trunk_radius + ceil(8 / scale),
+        )
         self.head = nn.Sequential(conv_act(3, width), conv_act(width, width))
         self.body = nn.Sequential(*[DistillationBlock(width) for _ in range(num_blocks)])
         self.upsample = SubPixelDeconv2d(
@@ -72,21 +85,9 @@ class IDN(Network):
         )
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the deconvolution sees."""
+        """Return the input of the deconvolution."""
         return self.body(self.head(degraded))
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Add the enlarged correction to the enlarged image."""
+        """Add the enlarged residual to the enlarged image."""
         return enlarge(degraded, self.scale) + self.upsample(features)
-
-
-@register(
-    "idn",
-    scales=(2, 3, 4),
-    paper="Hui et al., Fast and Accurate Single Image Super-Resolution via Information "
-    "Distillation Network, CVPR 2018",
-    year=2018,
-)
-def idn(*, scale: int, **settings: Any) -> IDN:
-    """4 blocks of 64 channels."""
-    return IDN(scale=scale, **settings)

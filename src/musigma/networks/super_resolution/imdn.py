@@ -1,14 +1,19 @@
 """IMDN: blocks that distil a quarter of their features at each of four steps."""
 
-import math
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from musigma.networks.base import Network, conv3x3
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import conv3x3
+from musigma.networks.registry import register
+from musigma.networks.state_dict import (
+    Recognised,
+    State,
+    pixel_shuffle_factor,
+    quotient,
+    recogniser,
+    shape,
+)
 
 SLOPE = 0.05
 
@@ -29,7 +34,7 @@ class ContrastAttention(nn.Module):
         """Weigh the features."""
         mean = features.mean(dim=(2, 3), keepdim=True)
         variance = (features - mean).square().mean(dim=(2, 3), keepdim=True)
-        # Without the margin the root of a constant channel has no gradient.
+        # The small constant gives the root of a constant channel a gradient.
         return features * self.conv_du((variance + 1e-12).sqrt() + mean)
 
 
@@ -58,6 +63,26 @@ class DistillationBlock(nn.Module):
         return features + self.c5(self.cca(distilled))
 
 
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an IMDN."""
+    for key in ("IMDB1.c5.weight", "LR_conv.weight"):
+        shape(state, key, 4)
+    width = shape(state, "fea_conv.weight", 4)[0]
+    scale = pixel_shuffle_factor(shape(state, "upsampler.0.weight", 4)[0], 3)
+    num_blocks = quotient(shape(state, "c.0.weight", 4)[1], width)
+    return "imdn", scale, {"num_blocks": num_blocks, "width": width}
+
+
+@register(
+    "imdn",
+    scales=(2, 3, 4),
+    summary="6 blocks of 64 channels.",
+    paper="Hui et al., Lightweight Image Super-Resolution with Information Multi-distillation "
+    "Network, ACM MM 2019",
+    year=2019,
+    recognise=recognise,
+)
 class IMDN(Network):
     """Information multi-distillation network; parameter names are those of the official release.
 
@@ -67,13 +92,16 @@ class IMDN(Network):
         width: Channels of every block, a multiple of 16.
     """
 
-    feature_receptive_radius = None
-    receptive_radius = None
-
     def __init__(self, *, scale: int, num_blocks: int = 6, width: int = 64) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+        )
         self.fea_conv = conv3x3(3, width)
         self.blocks = [f"IMDB{index}" for index in range(1, num_blocks + 1)]
         for name in self.blocks:
@@ -85,7 +113,7 @@ class IMDN(Network):
         self.upsampler = nn.Sequential(conv3x3(width, 3 * scale**2), nn.PixelShuffle(scale))
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return the first features plus the fusion of what every block gave."""
+        """Return the first features plus the fusion of the results of all blocks."""
         first = last = self.fea_conv(degraded)
         outputs = []
         for name in self.blocks:
@@ -96,26 +124,3 @@ class IMDN(Network):
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Turn the features into the sub-pixels of the image."""
         return self.upsampler(features)
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an IMDN."""
-    if not {"fea_conv.weight", "IMDB1.c5.weight", "c.0.weight", "LR_conv.weight"} <= state.keys():
-        return None
-    width = state["fea_conv.weight"].shape[0]
-    scale = math.isqrt(state["upsampler.0.weight"].shape[0] // 3)
-    num_blocks = state["c.0.weight"].shape[1] // width
-    return "imdn", scale, {"num_blocks": num_blocks, "width": width}
-
-
-@register(
-    "imdn",
-    scales=(2, 3, 4),
-    paper="Hui et al., Lightweight Image Super-Resolution with Information Multi-distillation "
-    "Network, ACM MM 2019",
-    year=2019,
-    recognise=recognise,
-)
-def imdn(*, scale: int, **settings: Any) -> IMDN:
-    """6 blocks of 64 channels."""
-    return IMDN(scale=scale, **settings)

@@ -1,15 +1,26 @@
 """IPT: a transformer over the small patches of a window, between convolutions."""
 
-from collections.abc import Mapping
 from math import isqrt
-from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
-from musigma.networks.base import MeanShift, Network, conv3x3
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import MeanShift, conv3x3
+from musigma.networks.registry import register
+from musigma.networks.state_dict import (
+    MEAN_SHIFT,
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    count,
+    recogniser,
+    require,
+    shape,
+    stored_range,
+    without,
+)
 from musigma.networks.super_resolution.swinir import from_windows, pad_by_mirror, to_windows
 
 TOKEN = 3
@@ -50,7 +61,7 @@ class Attention(nn.Module):
             for tokens, weight in zip((query, key, value), weights, strict=True)
         )
         mixed = F.scaled_dot_product_attention(query, key, value)
-        # The copy frees the exported graph from the memory layout of the kernel that ran here.
+        # The copy keeps the memory layout of this machine's kernel out of exported graphs.
         mixed = mixed.transpose(1, 2).clone(memory_format=torch.contiguous_format)
         return self.out_proj(mixed.flatten(2))
 
@@ -73,7 +84,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Like the encoder's, with an attention between that looks back at what was encoded."""
+    """Like the encoder's, with a second attention over the encoded tokens."""
 
     def __init__(self, size: int, num_heads: int) -> None:
         super().__init__()
@@ -84,7 +95,7 @@ class DecoderLayer(nn.Module):
         self.norm1, self.norm2, self.norm3 = (nn.LayerNorm(size) for _ in range(3))
 
     def forward(self, tokens: Tensor, encoded: Tensor, task: Tensor) -> Tensor:
-        """Refine the tokens, told the task by an embedding of it."""
+        """Refine the tokens, given an embedding of the task."""
         seen = self.norm1(tokens)
         tokens = tokens + self.self_attn(seen + task, seen + task, seen)
         tokens = tokens + self.multihead_attn(self.norm2(tokens) + task, encoded, encoded)
@@ -92,7 +103,7 @@ class DecoderLayer(nn.Module):
 
 
 class Layers(nn.Module):
-    """A list of layers, under the name that the official release gives it."""
+    """A list of layers, under the name of the official release."""
 
     def __init__(self, layers: list[nn.Module]) -> None:
         super().__init__()
@@ -100,7 +111,7 @@ class Layers(nn.Module):
 
 
 class Embedding(nn.Module):
-    """Learned positions, under the name that the official release gives them."""
+    """Learned positions, under the name of the official release."""
 
     def __init__(self, count: int, size: int) -> None:
         super().__init__()
@@ -134,12 +145,42 @@ class Transformer(nn.Module):
         return tokens + self.mlp_head(tokens)
 
 
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an IPT for denoising; official ones work in 0..255."""
+    require("tail.0.0.0.weight" not in state)
+    for key, rank in (("body.query_embed.weight", 2), ("tail.0.1.weight", 4)):
+        shape(state, key, rank)
+    settings = {
+        "width": shape(state, "head.0.0.weight", 4)[0],
+        "num_layers": count(state, r"body\.encoder\..*norm1\.weight"),
+        "window": TOKEN * isqrt(shape(state, "body.position_encoding.pe.weight", 2)[0]),
+        "value_range": stored_range(state) or RELEASED_RANGE,
+    }
+    return "ipt", 1, settings
+
+
+def adapt(state: State) -> dict[str, Tensor]:
+    """Leave out the mean shift and the numbers of the positions."""
+    return without(state, *MEAN_SHIFT, "body.position_encoding.position_ids")
+
+
+@register(
+    "ipt",
+    scales=(1,),
+    summary="12 encoder and 12 decoder layers of 12 heads, for colour images.",
+    paper="Chen et al., Pre-Trained Image Processing Transformer, CVPR 2021",
+    year=2021,
+    recognise=recognise,
+    adapt=adapt,
+)
 class IPT(Network):
     """Image processing transformer for denoising; parameter names are the official ones.
 
     The released network has one head, one tail and one task. It is run on overlapping crops of
-    48x48 pixels; here the convolutions see the whole image and the transformer 48x48 windows side
-    by side, so that nothing is computed twice. No noise map: released weights are for one level.
+    48x48 pixels. Here the convolutions see the whole image, and the transformer sees 48x48 windows
+    side by side, so that nothing is computed twice. There is no noise map: released weights are
+    for one noise level.
 
     Args:
         scale: 1.
@@ -161,23 +202,27 @@ class IPT(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
-        self.activation_floats_per_pixel = 40 * width
-        self.size_multiple = self.window = window
-        # The window, and what the convolutions before it see: 1 + 4 x 2 pixels.
-        self.feature_receptive_radius = window - 1 + 9
-        # The pixel beside the first of a window is the last of the next.
-        self.receptive_radius = window + 9
+        # The convolutions before the windows reach 1 + 4 x 2 = 9 pixels.
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=window - 1 + 9,
+            receptive_radius=window + 9,
+            size_multiple=window,
+            activation_floats_per_pixel=40 * width,
+        )
+        self.window = window
         self.shift = MeanShift(value_range=value_range)
         blocks = (ResidualBlock(width) for _ in range(2))
         self.head = nn.ModuleList([nn.Sequential(conv3x3(3, width), *blocks)])
         self.body = Transformer(width, num_heads=num_heads, num_layers=num_layers, window=window)
-        # The empty place is the upsampler of networks that enlarge.
+        # In released networks that enlarge, the upsampler stands where the identity is.
         self.tail = nn.ModuleList([nn.Sequential(nn.Identity(), conv3x3(width, 3))])
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return the sum of the first features and the transformer's, with the padding."""
+        """Return the first features plus those of the transformer, with the padding."""
         first = self.head[0](pad_by_mirror(self.shift(degraded), multiple=self.window))
         tokens = F.pixel_unshuffle(first, TOKEN).permute(0, 2, 3, 1)
         height, width = tokens.shape[1:3]
@@ -189,36 +234,3 @@ class IPT(Network):
         """Turn the features into an image of the input's size."""
         height, width = degraded.shape[-2:]
         return self.shift.inverse(self.tail[0](features))[..., :height, :width]
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an IPT for denoising, which works in 0..255."""
-    distinctive = {"body.query_embed.weight", "body.position_encoding.pe.weight", "tail.0.1.weight"}
-    if not distinctive <= state.keys() or "tail.0.0.0.weight" in state:
-        return None
-    num_layers = sum(
-        key.startswith("body.encoder.") and key.endswith("norm1.weight") for key in state
-    )
-    width = state["head.0.0.weight"].shape[0]
-    window = TOKEN * isqrt(state["body.position_encoding.pe.weight"].shape[0])
-    settings = {"width": width, "num_layers": num_layers, "window": window, "value_range": 255.0}
-    return "ipt", 1, settings
-
-
-def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the colour shift and the numbers of the positions."""
-    unused = ("sub_mean.", "add_mean.", "body.position_encoding.position_ids")
-    return {key: value for key, value in state.items() if not key.startswith(unused)}
-
-
-@register(
-    "ipt",
-    scales=(1,),
-    paper="Chen et al., Pre-Trained Image Processing Transformer, CVPR 2021",
-    year=2021,
-    recognise=recognise,
-    adapt=adapt,
-)
-def ipt(*, scale: int, **settings: Any) -> IPT:
-    """12 layers each way of 12 heads; for colour images."""
-    return IPT(scale=scale, **settings)

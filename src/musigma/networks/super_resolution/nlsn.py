@@ -1,16 +1,21 @@
 """NLSN: EDSR with non-local attention, kept sparse by hashing similar positions together."""
 
-from collections.abc import Mapping
-from math import isqrt
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from musigma.networks.base import MeanShift, Network, conv3x3
-from musigma.networks.registry import Recognised, register
-from musigma.networks.super_resolution.edsr import pixel_shuffle_upsampler
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import MeanShift, conv3x3, pixel_shuffle_upsampler
+from musigma.networks.registry import register
+from musigma.networks.state_dict import (
+    Recognised,
+    State,
+    count,
+    recogniser,
+    shape,
+    upsampler_scale,
+    without_mean_shift,
+)
 
 MAX_BUCKETS = 128
 ATTENTION_EVERY = 8
@@ -20,11 +25,11 @@ ATTENTION_EVERY = 8
 def attend_in_buckets(
     match: Tensor, value: Tensor, rotation: Tensor, *, chunk_size: int
 ) -> tuple[Tensor, Tensor]:
-    """Attend among positions of like direction: one round of spherical hashing.
+    """Attend among positions of similar direction: one round of spherical hashing.
 
-    A position falls into the bucket of the direction, among those of the rotation and their
-    negatives, along which its embedding reaches furthest. Sorted by bucket, the positions are cut
-    into chunks, and each attends to its own chunk and the two beside it.
+    A position belongs to the bucket of the direction, among those of the rotation and their
+    negatives, onto which its embedding has the largest projection. The positions are sorted by
+    bucket and cut into chunks; each attends to its own chunk and to the two next to it.
 
     Args:
         match: Embeddings that are hashed and compared, ``(N, L, c)``.
@@ -38,17 +43,17 @@ def attend_in_buckets(
     projected = match.detach() @ rotation
     bucket = torch.cat([projected, -projected], dim=-1).argmax(-1)
     length = match.shape[1]
-    # Without ties, every device and runtime sorts alike.
+    # Without ties, every device and runtime sorts in the same way.
     order = (bucket * length + torch.arange(length, device=match.device)).argsort(dim=-1)
     rank = order.argsort(dim=-1)
 
     chunk_size = min(chunk_size, length)
     num_chunks = (length + chunk_size - 1) // chunk_size
     padding = num_chunks * chunk_size - length
-    # The last positions come once more to fill the last chunk, as the official weights expect.
-    place = torch.arange(num_chunks * chunk_size, device=match.device)
-    place = torch.where(place < length, place, place - padding)
-    order = order[:, place]
+    # The last positions are repeated to fill the last chunk, as the official weights expect.
+    index = torch.arange(num_chunks * chunk_size, device=match.device)
+    index = torch.where(index < length, index, index - padding)
+    order = order[:, index]
 
     chunked = (match.shape[0], num_chunks, chunk_size, -1)
     query = _take(match, order).reshape(chunked)
@@ -69,11 +74,11 @@ def _with_neighbours(chunks: Tensor) -> Tensor:
 
 
 class SparseAttention(nn.Module):
-    """Several rounds of attention in buckets, weighted by what each round found.
+    """Several rounds of attention in buckets, weighted by the total weight of each round.
 
-    The official code draws new rotations in every forward pass, so that it never gives the same
-    image twice. Here each layer draws its own once, from a fixed seed: results repeat, and a
-    resumed training equals an uninterrupted one. Any draw suits any weights: files hold none.
+    The official code draws new rotations in every forward pass, so that results differ from call to
+    call. Here each layer draws its rotations once, from a fixed seed: results repeat, and a resumed
+    training equals an uninterrupted one. Weights work with any draw, and files do not store it.
     """
 
     rotations: Tensor
@@ -94,7 +99,7 @@ class SparseAttention(nn.Module):
         match = self.conv_match(features).flatten(2).mT
         value = self.conv_assembly(features).flatten(2).mT
         num_pairs = max((match.shape[1] // self.chunk_size + 1) // 2, 1)
-        # One round after the other takes a quarter of the memory of all at once.
+        # One round after the other needs a quarter of the memory of all rounds at once.
         rounds = [
             attend_in_buckets(match, value, rotation[:, :num_pairs], chunk_size=self.chunk_size)
             for rotation in self.rotations.to(match.dtype)
@@ -119,6 +124,25 @@ class ResidualBlock(nn.Module):
         return features + self.body(features) * self.res_scale
 
 
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an NLSN; official ones work in 0..1."""
+    shape(state, "body.0.conv_match.0.weight", 4)
+    width = shape(state, "body.0.conv_assembly.0.weight", 4)[0]
+    num_blocks = count(state, r"body\.\d+\.body\.0\.weight")
+    scale = upsampler_scale(state, "tail.0", width)
+    return "nlsn", scale, {"num_blocks": num_blocks, "width": width}
+
+
+@register(
+    "nlsn",
+    scales=(2, 3, 4),
+    summary="32 blocks of 256 channels, with attention before them and after every eighth.",
+    paper="Mei et al., Image Super-Resolution with Non-Local Sparse Attention, CVPR 2021",
+    year=2021,
+    recognise=recognise,
+    adapt=without_mean_shift,
+)
 class NLSN(Network):
     """Non-local sparse network; parameter names are those of the official release.
 
@@ -127,13 +151,10 @@ class NLSN(Network):
         num_blocks: Residual blocks.
         width: Channels of every block, a multiple of 4.
         res_scale: Factor on each residual.
-        chunk_size: Positions that attend to each other and to those of the chunks beside theirs.
+        chunk_size: Positions that attend to each other and to those of the two next chunks.
         num_hashes: Rounds of hashing.
         value_range: Range the layers work in. Official weights expect 1.
     """
-
-    feature_receptive_radius = None
-    receptive_radius = None
 
     def __init__(
         self,
@@ -147,9 +168,15 @@ class NLSN(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
-        self.activation_floats_per_pixel = 24 * width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+            activation_floats_per_pixel=24 * width,
+        )
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         body: list[nn.Module] = []
@@ -176,32 +203,3 @@ class NLSN(Network):
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.tail(features))
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an NLSN; official ones work in 0..1."""
-    assembly = "body.0.conv_assembly.0.weight"
-    if not {"body.0.conv_match.0.weight", assembly, "tail.0.0.weight"} <= state.keys():
-        return None
-    width = state[assembly].shape[0]
-    step = isqrt(state["tail.0.0.weight"].shape[0] // width)
-    settings = {"num_blocks": _count(state, "body.", ".body.0.weight"), "width": width}
-    return "nlsn", step ** _count(state, "tail.0.", ".weight"), settings
-
-
-def _count(state: Mapping[str, Tensor], start: str, end: str) -> int:
-    return sum(key.startswith(start) and key.endswith(end) for key in state)
-
-
-def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the colour shift."""
-    return {k: v for k, v in state.items() if not k.startswith(("sub_mean.", "add_mean."))}
-
-
-PAPER = "Mei et al., Image Super-Resolution with Non-Local Sparse Attention, CVPR 2021"
-
-
-@register("nlsn", scales=(2, 3, 4), paper=PAPER, year=2021, recognise=recognise, adapt=adapt)
-def nlsn(*, scale: int, **settings: Any) -> NLSN:
-    """32 blocks of 256 channels, an attention before them and after every eighth."""
-    return NLSN(scale=scale, **settings)

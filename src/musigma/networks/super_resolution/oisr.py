@@ -1,18 +1,27 @@
 """OISR: EDSR whose residual blocks are steps of an ODE solver, leapfrog or Runge-Kutta."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
-from musigma.networks.base import MeanShift, Network, conv3x3
-from musigma.networks.registry import Recognised, register
-from musigma.networks.super_resolution.edsr import pixel_shuffle_upsampler
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import MeanShift, conv3x3, pixel_shuffle_upsampler, upsampler_radius
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    count,
+    recogniser,
+    shape,
+    stored_range,
+    tensor,
+    upsampler_scale,
+    without_mean_shift,
+)
 
 
 class SolverBlock(nn.Module):
-    """Four PReLUs and convolutions, which a subclass puts together as a solver does."""
+    """Four PReLUs and convolutions, which a subclass combines into a step of a solver."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -57,7 +66,7 @@ class OISR(Network):
     Args:
         scale: 2, 3 or 4.
         num_blocks: Steps of the solver, of four convolutions each.
-        width: Channels of every block; 64 in the small form, 122 in the middle one.
+        width: Channels of every block; 64 in the small network, 122 in the medium one.
         value_range: Range the layers work in. Official weights expect 255.
     """
 
@@ -67,11 +76,15 @@ class OISR(Network):
         self, *, scale: int, num_blocks: int = 8, width: int = 64, value_range: float = 1.0
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
-        self.feature_receptive_radius = 2 + 4 * num_blocks
-        # As in EDSR: 1, 1 / 2 and 1 / scale input pixels, together never more than two.
-        self.receptive_radius = self.feature_receptive_radius + 2
+        trunk_radius = 2 + 4 * num_blocks
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=trunk_radius,
+            receptive_radius=trunk_radius + upsampler_radius(scale),
+        )
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         blocks = [self.block(width) for _ in range(num_blocks)]
@@ -100,40 +113,39 @@ class RungeKuttaOISR(OISR):
     block = RungeKuttaBlock
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an OISR; official ones work in 0..255."""
-    if not {"head.0.weight", "body.0.conv4.weight", "body.0.scale1", "tail.1.weight"} <= (
-        state.keys()
-    ):
-        return None
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an OISR; official ones work in 0..255."""
+    for key in ("body.0.conv4.weight", "tail.1.weight"):
+        shape(state, key, 4)
+    tensor(state, "body.0.scale1")
+    width = shape(state, "head.0.weight", 4)[0]
+    settings = {
+        "num_blocks": count(state, r"body\.\d+\.conv4\.weight"),
+        "width": width,
+        "value_range": stored_range(state) or RELEASED_RANGE,
+    }
     name = "oisr-lf-s" if "body.0.scale4" in state else "oisr-rk2-s"
-    width = state["head.0.weight"].shape[0]
-    num_blocks = sum(key.endswith(".conv4.weight") for key in state)
-    first = state["tail.0.0.weight"].shape[0] // width
-    scale = 4 if "tail.0.2.weight" in state else {4: 2, 9: 3}[first]
-    return name, scale, {"num_blocks": num_blocks, "width": width, "value_range": 255.0}
+    return name, upsampler_scale(state, "tail.0", width), settings
 
 
-def adapt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave the mean shift out."""
-    return {k: v for k, v in state.items() if not k.startswith(("sub_mean.", "add_mean."))}
+PAPER = "He et al., ODE-Inspired Network Design for Single Image Super-Resolution, CVPR 2019"
 
-
-FACTS: dict[str, Any] = {
-    "scales": (2, 3, 4),
-    "paper": "He et al., ODE-Inspired Network Design for Single Image Super-Resolution, CVPR 2019",
-    "year": 2019,
-    "adapt": adapt,
-}
-
-
-@register("oisr-lf-s", recognise=recognise, **FACTS)
-def oisr_lf_s(*, scale: int, **settings: Any) -> LeapfrogOISR:
-    """8 leapfrog blocks of 64 channels: the OISR of the paper's tables."""
-    return LeapfrogOISR(scale=scale, **settings)
-
-
-@register("oisr-rk2-s", **FACTS)
-def oisr_rk2_s(*, scale: int, **settings: Any) -> RungeKuttaOISR:
-    """8 blocks of Heun's method, of 64 channels."""
-    return RungeKuttaOISR(scale=scale, **settings)
+register_variants(
+    LeapfrogOISR,
+    {"oisr-lf-s": Variant("8 leapfrog blocks of 64 channels: the OISR of the paper's tables.")},
+    scales=(2, 3, 4),
+    paper=PAPER,
+    year=2019,
+    recognise=recognise,
+    adapt=without_mean_shift,
+)
+register_variants(
+    RungeKuttaOISR,
+    {"oisr-rk2-s": Variant("8 blocks of Heun's method, of 64 channels.")},
+    scales=(2, 3, 4),
+    paper=PAPER,
+    year=2019,
+    recognise=recognise,
+    adapt=without_mean_shift,
+)

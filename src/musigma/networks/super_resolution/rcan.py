@@ -1,18 +1,29 @@
 """RCAN: residual groups of blocks whose channels are weighted by global attention."""
 
 import re
-from collections.abc import Mapping
-from typing import Any
 
 from torch import Tensor, nn
 
-from musigma.networks.base import MeanShift, Network, conv3x3
-from musigma.networks.registry import Recognised, register
-from musigma.networks.super_resolution.edsr import pixel_shuffle_upsampler
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import MeanShift, conv3x3, pixel_shuffle_upsampler
+from musigma.networks.registry import register
+from musigma.networks.state_dict import (
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    count,
+    quotient,
+    recogniser,
+    require,
+    shape,
+    stored_range,
+    upsampler_scale,
+    without_mean_shift,
+)
 
 
 class ChannelAttention(nn.Module):
-    """Weights each channel by a small network of the means of all of them."""
+    """Weights each channel by a small network of the means of all channels."""
 
     def __init__(self, width: int, reduction: int) -> None:
         super().__init__()
@@ -59,6 +70,63 @@ class ResidualGroup(nn.Module):
         return features + self.body(features)
 
 
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an RCAN, official or BasicSR's; both work in 0..255."""
+    ours = adapt(state)
+    # HAN has the same names, and further ones.
+    require(all(key.startswith(("head.", "body.", "tail.")) for key in ours))
+    for key in ("head.0.weight", "tail.1.weight"):
+        shape(ours, key, 4)
+    inner, width = shape(ours, "body.0.body.0.body.3.conv_du.0.weight", 4)[:2]
+    settings = {
+        "num_groups": count(ours, r"body\.\d+\.body\.0\.body\.0\.weight"),
+        "num_blocks": count(ours, r"body\.0\.body\.\d+\.body\.0\.weight"),
+        "width": width,
+        "reduction": quotient(width, inner),
+        "value_range": stored_range(state) or RELEASED_RANGE,
+    }
+    return "rcan", upsampler_scale(ours, "tail.0", width), settings
+
+
+def adapt(state: State) -> dict[str, Tensor]:
+    """Rename BasicSR's keys to the official ones and leave the mean shift out.
+
+    Example:
+        >>> list(adapt({"body.4.residual_group.2.rcab.3.attention.1.bias": Tensor()}))
+        ['body.4.body.2.body.3.conv_du.0.bias']
+    """
+    num_groups = count(state, r"body\.\d+\.conv\.weight")
+    num_blocks = count(state, r"body\.0\.residual_group\.\d+\.rcab\.0\.weight")
+    renames = {
+        r"^conv_first\.": "head.0.",
+        r"^conv_after_body\.": f"body.{num_groups}.",
+        r"^upsample\.": "tail.0.",
+        r"^conv_last\.": "tail.1.",
+        r"^(body\.\d+)\.conv\.": rf"\1.body.{num_blocks}.",
+        r"\.residual_group\.(\d+)\.rcab\.": r".body.\1.body.",
+        r"\.attention\.1\.": ".conv_du.0.",
+        r"\.attention\.3\.": ".conv_du.2.",
+    }
+    adapted = {}
+    for key, value in without_mean_shift(state).items():
+        name = key
+        for theirs, ours in renames.items():
+            name = re.sub(theirs, ours, name)
+        adapted[name] = value
+    return adapted
+
+
+@register(
+    "rcan",
+    scales=(2, 3, 4),
+    summary="10 groups of 20 blocks.",
+    paper="Zhang et al., Image Super-Resolution Using Very Deep Residual Channel Attention "
+    "Networks, ECCV 2018",
+    year=2018,
+    recognise=recognise,
+    adapt=adapt,
+)
 class RCAN(Network):
     """Residual channel attention network; parameter names are those of the official release.
 
@@ -67,12 +135,9 @@ class RCAN(Network):
         num_groups: Residual groups.
         num_blocks: Attention blocks of a group.
         width: Channels of every block.
-        reduction: Width over the channels inside the attention.
+        reduction: Width divided by the channels inside the attention.
         value_range: Range the layers work in. Official weights expect 255.
     """
-
-    feature_receptive_radius = None
-    receptive_radius = None
 
     def __init__(
         self,
@@ -85,8 +150,14 @@ class RCAN(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+        )
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         groups = [ResidualGroup(width, num_blocks, reduction) for _ in range(num_groups)]
@@ -101,70 +172,3 @@ class RCAN(Network):
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.tail(features))
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an RCAN, official or BasicSR's, both in 0..255."""
-    ours = adapt(state)
-    attention = "body.0.body.0.body.3.conv_du.0.weight"
-    # HAN has all of these too, but keys of its own beside them.
-    if not {"head.0.weight", attention, "tail.0.0.weight", "tail.1.weight"} <= ours.keys() or any(
-        not key.startswith(("head.", "body.", "tail.")) for key in ours
-    ):
-        return None
-    squeezed, width = ours[attention].shape[:2]
-    first = ours["tail.0.0.weight"].shape[0] // width
-    scale = 4 if "tail.0.2.weight" in ours else {4: 2, 9: 3}[first]
-    settings = {
-        "num_groups": _count(ours, r"body\.\d+\.body\.0\.body\.0\.weight"),
-        "num_blocks": _count(ours, r"body\.0\.body\.\d+\.body\.0\.weight"),
-        "width": width,
-        "reduction": width // squeezed,
-        "value_range": 255.0,
-    }
-    return "rcan", scale, settings
-
-
-def adapt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Turn the names of BasicSR into the official ones and leave the mean shift out.
-
-    Example:
-        >>> list(adapt({"body.4.residual_group.2.rcab.3.attention.1.bias": Tensor()}))
-        ['body.4.body.2.body.3.conv_du.0.bias']
-    """
-    num_groups = _count(state, r"body\.\d+\.conv\.weight")
-    num_blocks = _count(state, r"body\.0\.residual_group\.\d+\.rcab\.0\.weight")
-    renames = {
-        r"^conv_first\.": "head.0.",
-        r"^conv_after_body\.": f"body.{num_groups}.",
-        r"^upsample\.": "tail.0.",
-        r"^conv_last\.": "tail.1.",
-        r"^(body\.\d+)\.conv\.": rf"\1.body.{num_blocks}.",
-        r"\.residual_group\.(\d+)\.rcab\.": r".body.\1.body.",
-        r"\.attention\.1\.": ".conv_du.0.",
-        r"\.attention\.3\.": ".conv_du.2.",
-    }
-    adapted = {}
-    for key, value in state.items():
-        name = key
-        for theirs, ours in renames.items():
-            name = re.sub(theirs, ours, name)
-        if not name.startswith(("sub_mean.", "add_mean.")):
-            adapted[name] = value
-    return adapted
-
-
-def _count(state: Mapping[str, Tensor], pattern: str) -> int:
-    return sum(re.fullmatch(pattern, key) is not None for key in state)
-
-
-PAPER = (
-    "Zhang et al., Image Super-Resolution Using Very Deep Residual Channel Attention Networks, "
-    "ECCV 2018"
-)
-
-
-@register("rcan", scales=(2, 3, 4), paper=PAPER, year=2018, recognise=recognise, adapt=adapt)
-def rcan(*, scale: int, **settings: Any) -> RCAN:
-    """10 groups of 20 blocks."""
-    return RCAN(scale=scale, **settings)

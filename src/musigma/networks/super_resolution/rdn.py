@@ -1,18 +1,26 @@
-"""RDN: residual dense blocks, all of which the last layers see."""
-
-from collections.abc import Mapping
-from math import isqrt
-from typing import Any
+"""RDN: residual dense blocks; the last layers see the results of all of them."""
 
 import torch
 from torch import Tensor, nn
 
-from musigma.networks.base import Network, conv3x3
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo, Settings
+from musigma.networks.layers import conv3x3, enlarging_steps, upsampler_radius
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    count,
+    pixel_shuffle_factor,
+    quotient,
+    recogniser,
+    require,
+    shape,
+)
 
 
 class DenseLayer(nn.Module):
-    """Conv and ReLU, put behind the input as further channels."""
+    """Conv and ReLU, concatenated to the input as further channels."""
 
     def __init__(self, in_channels: int, growth: int) -> None:
         super().__init__()
@@ -38,9 +46,9 @@ class DenseBlock(nn.Module):
 
 
 def upsampler(width: int, growth: int, channels: int, scale: int) -> nn.Sequential:
-    """Convolutions and pixel shuffles that end in an image; at scale 1 one convolution."""
+    """Convolutions and pixel shuffles that end in an image; at scale 1 a single convolution."""
     layers: list[nn.Module] = []
-    for step in {1: (), 2: (2,), 3: (3,), 4: (2, 2)}[scale]:
+    for step in enlarging_steps(scale):
         layers += [conv3x3(width, growth * step**2), nn.PixelShuffle(step)]
         width = growth
     return nn.Sequential(*layers, conv3x3(width, channels))
@@ -49,7 +57,7 @@ def upsampler(width: int, growth: int, channels: int, scale: int) -> nn.Sequenti
 class RDN(Network):
     """Residual dense network; names are those of the PyTorch form that its authors link to.
 
-    For denoising it has no upsampler and adds what it predicts to the image.
+    For denoising it has no upsampler and adds its prediction to the image.
 
     Args:
         scale: 1 to denoise; 2, 3 or 4.
@@ -73,14 +81,19 @@ class RDN(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.in_channels = self.out_channels = channels
-        self.feature_channels = width
-        # What all blocks give, by itself and joined.
-        self.activation_floats_per_pixel = (2 * num_blocks + 6) * width
-        self.feature_receptive_radius = 3 + num_blocks * num_layers
-        # As in EDSR, the convolutions that enlarge see two pixels together; without them one.
-        self.receptive_radius = self.feature_receptive_radius + (1 if scale == 1 else 2)
+        trunk_radius = 3 + num_blocks * num_layers
+        self.info = NetworkInfo(
+            scale=scale,
+            task="denoising" if scale == 1 else "super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=trunk_radius,
+            receptive_radius=trunk_radius + upsampler_radius(scale),
+            in_channels=channels,
+            out_channels=channels,
+            # The results of all blocks, one by one and concatenated.
+            activation_floats_per_pixel=(2 * num_blocks + 6) * width,
+        )
         self.value_range = value_range
         self.SFENet1 = conv3x3(channels, width)
         self.SFENet2 = conv3x3(width, width)
@@ -90,7 +103,7 @@ class RDN(Network):
         self.UPNet = upsampler(width, growth, channels, scale)
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return the sum of the first features and those made of all blocks."""
+        """Return the first features plus the fusion of all blocks."""
         first = self.SFENet1(degraded * self.value_range)
         features = self.SFENet2(first)
         blocks = []
@@ -100,58 +113,49 @@ class RDN(Network):
         return first + self.GFF(torch.cat(blocks, dim=1))
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Turn the features into an image, or into what the noise took from it."""
+        """Turn the features into an image, or into the residual of a denoised one."""
         image = self.UPNet(features) / self.value_range
         return degraded + image if self.scale == 1 else image
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is an RDN; released ones work in 0..255."""
-    dense = "RDBs.0.convs.0.conv.0.weight"
-    if not {"SFENet1.weight", dense, "GFF.0.weight", "UPNet.0.weight"} <= state.keys():
-        return None
-    growth, width = state[dense].shape[:2]
-    upsamplers = [key for key in state if key.startswith("UPNet.") and key.endswith(".weight")]
-    channels = state[upsamplers[-1]].shape[0]
-    settings: dict[str, Any] = {
-        "num_blocks": state["GFF.0.weight"].shape[1] // width,
-        "num_layers": sum(key.startswith("RDBs.0.convs.") for key in state) // 2,
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is an RDN; released ones work in 0..255."""
+    shape(state, "SFENet1.weight", 4)
+    growth, width = shape(state, "RDBs.0.convs.0.conv.0.weight", 4)[:2]
+    num_steps = count(state, r"UPNet\.\d+\.weight") - 1
+    channels = shape(state, f"UPNet.{2 * num_steps}.weight", 4)[0]
+    require(channels in (1, 3))
+    settings: Settings = {
+        "num_blocks": quotient(shape(state, "GFF.0.weight", 4)[1], width),
+        "num_layers": quotient(count(state, r"RDBs\.0\.convs\..*"), 2),
         "width": width,
         "growth": growth,
-        "value_range": 255.0,
+        "value_range": RELEASED_RANGE,
     }
-    if len(upsamplers) == 1:
+    if num_steps == 0:
         return "rdn-denoise" if channels == 3 else "rdn-denoise-grey", 1, settings
-    step = isqrt(state["UPNet.0.weight"].shape[0] // growth)
-    return "rdn", step ** (len(upsamplers) - 1), settings
+    require(channels == 3)
+    factor = pixel_shuffle_factor(shape(state, "UPNet.0.weight", 4)[0], growth)
+    return "rdn", factor**num_steps, settings
 
 
-@register(
-    "rdn",
+register_variants(
+    RDN,
+    {"rdn": Variant("16 blocks of 8 layers of 64 channels.")},
     scales=(2, 3, 4),
     paper="Zhang et al., Residual Dense Network for Image Super-Resolution, CVPR 2018",
     year=2018,
     recognise=recognise,
 )
-def rdn(*, scale: int, **settings: Any) -> RDN:
-    """16 blocks of 8 layers of 64 channels."""
-    return RDN(scale=scale, **settings)
-
-
-FACTS: dict[str, Any] = {
-    "scales": (1,),
-    "paper": "Zhang et al., Residual Dense Network for Image Restoration, TPAMI 2021",
-    "year": 2021,
-}
-
-
-@register("rdn-denoise", **FACTS)
-def rdn_denoise(*, scale: int, **settings: Any) -> RDN:
-    """For colour images; the same blocks without an upsampler."""
-    return RDN(scale=scale, **settings)
-
-
-@register("rdn-denoise-grey", **FACTS)
-def rdn_denoise_grey(*, scale: int, **settings: Any) -> RDN:
-    """For grey images."""
-    return RDN(scale=scale, **{"channels": 1, **settings})
+register_variants(
+    RDN,
+    {
+        "rdn-denoise": Variant("For colour images: the same blocks without an upsampler."),
+        "rdn-denoise-grey": Variant("For grey images.", {"channels": 1}),
+    },
+    scales=(1,),
+    paper="Zhang et al., Residual Dense Network for Image Restoration, TPAMI 2021",
+    year=2021,
+    recognise=recognise,
+)

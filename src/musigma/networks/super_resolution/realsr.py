@@ -1,22 +1,23 @@
 """The networks of the RealSR benchmark: DPS, KPN and LP-KPN on luma, and its smaller RCAN.
 
-RealSR's pairs have equal sizes, for its low-resolution photographs are registered to the others.
-So these networks refine an image of the final size: ``scale=1`` is the paper's setting, and the
-other scales first enlarge the image by bicubic interpolation. To work at a quarter of the size,
-they fold squares of 4x4 pixels into channels.
+The images of a RealSR pair have equal sizes, because the low-resolution photograph is registered to
+the other one. So these networks refine an image of the final size: ``scale=1`` is the setting of
+the paper, and the other scales first enlarge the image by bicubic interpolation. To work at a
+quarter of the size, the networks fold squares of 4x4 pixels into channels.
 """
 
 import math
 from abc import abstractmethod
-from typing import Any
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
-from musigma.networks.base import Network, conv3x3
-from musigma.networks.bicubic_layer import enlarge, radius_of
-from musigma.networks.registry import register
+from musigma.networks.base import Network, NetworkInfo, Task
+from musigma.networks.bicubic_layer import enlarge, radius_before_enlarging
+from musigma.networks.layers import conv3x3, pad_to_cells
+from musigma.networks.registry import Variant, register_variants
 from musigma.networks.super_resolution.rcan import RCAN
 
 SCALES = (1, 2, 3, 4)
@@ -42,12 +43,9 @@ def final_size(degraded: Tensor, scale: int) -> Tensor:
     return degraded if scale == 1 else enlarge(degraded, scale)
 
 
-def pad_to_fold(image: Tensor) -> Tensor:
-    """Repeat the last row and column until both sides are multiples of the fold."""
-    height, width = (FOLD * ((side + FOLD - 1) // FOLD) for side in image.shape[-2:])
-    # More than enough and a cut, which compilers see through sooner than a padding of any size.
-    padded = F.pad(image, (0, FOLD - 1, 0, FOLD - 1), mode="replicate")
-    return padded[..., :height, :width]
+def task_at(scale: int) -> Task:
+    """Return the task: at scale 1 the networks restore one photograph of a real pair."""
+    return "restoration" if scale == 1 else "super-resolution"
 
 
 def luma(image: Tensor) -> Tensor:
@@ -61,13 +59,13 @@ def filter_pixels(image: Tensor, kernels: Tensor) -> Tensor:
 
     Args:
         image: ``(N, 1, H, W)``; zero outside.
-        kernels: ``(N, k^2, H, W)``, each row by row, k odd.
+        kernels: ``(N, k^2, H, W)``: each kernel row by row, with odd k.
     """
     size = math.isqrt(kernels.shape[1])
     height = image.shape[-2]
     padded = F.pad(image, (size // 2,) * 4)
     result = torch.zeros_like(image)
-    # Row by row of the kernels, because all neighbours at once would need k^2 images of memory.
+    # One row of the kernels at a time, because all neighbours would need k^2 images of memory.
     for row in range(size):
         neighbours = padded[:, 0, row : row + height].unfold(-1, size, 1)
         weights = kernels[:, row * size : (row + 1) * size].movedim(1, -1)
@@ -75,22 +73,21 @@ def filter_pixels(image: Tensor, kernels: Tensor) -> Tensor:
     return result
 
 
-def radius_of_fold(scale: int, *, depth: int, tail: int) -> int:
-    """Radius in input pixels of convolutions on folded squares, then on pixels of the final size.
+def folded_radius(scale: int, *, square_radius: int, pixel_radius: int) -> int:
+    """Receptive radius, in input pixels, of layers on folded squares and then on pixels.
 
     Args:
         scale: Zoom factor before folding.
-        depth: How many squares the former reach.
-        tail: How many pixels the latter reach.
+        square_radius: Radius of the layers on squares, in squares.
+        pixel_radius: Radius of the layers on pixels of the final size.
     """
-    # From the furthest pixel that the tail sees, the network sees the whole of its square.
-    rest = FOLD - 1 - (tail - 1) % math.gcd(FOLD, scale)
-    reach = tail + rest + FOLD * depth
-    return reach if scale == 1 else radius_of(reach, scale)
+    # The network sees the whole square of the furthest pixel.
+    rest = FOLD - 1 - (pixel_radius - 1) % math.gcd(FOLD, scale)
+    return radius_before_enlarging(pixel_radius + rest + FOLD * square_radius, scale)
 
 
 def pixel_head(width: int, zoom: int, out_channels: int) -> nn.Sequential:
-    """Unfold features by a zoom and turn them into so many values for each pixel."""
+    """Unfold features by a factor and turn them into `out_channels` values for each pixel."""
     return nn.Sequential(
         nn.PixelShuffle(zoom),
         conv3x3(width // zoom**2, width),
@@ -102,9 +99,9 @@ def pixel_head(width: int, zoom: int, out_channels: int) -> nn.Sequential:
 
 
 class LumaNetwork(Network):
-    """The trunk that DPS, KPN and LP-KPN share, layer by layer that of the authors' release.
+    """The trunk that DPS, KPN and LP-KPN share, with the layers of the authors' release.
 
-    It restores luma, the channel that they measure, and leaves chroma as it is.
+    It restores luma, the channel that the paper measures, and leaves chroma as it is.
 
     Args:
         scale: 1 for an image of the final size; 2, 3 or 4 to enlarge it first.
@@ -112,23 +109,30 @@ class LumaNetwork(Network):
         width: Channels of every block.
 
     Attributes:
-        tail_depth: Squares that the layers after the trunk reach.
-        tail_reach: Pixels that they reach after that.
+        tail_square_radius: Radius of the layers after the trunk, in squares.
+        tail_pixel_radius: Radius of the layers after those, in pixels.
     """
 
-    feature_scale = FOLD
-    tail_depth: int = 0
-    tail_reach: int = 3
+    tail_square_radius: int = 0
+    tail_pixel_radius: int = 3
 
     def __init__(self, *, scale: int, num_blocks: int = 16, width: int = 64) -> None:
         super().__init__()
-        self.scale = scale
-        self.feature_channels = width
-        self.size_multiple = FOLD // math.gcd(FOLD, scale)
-        depth = 2 + 2 * num_blocks
-        self.feature_receptive_radius = radius_of_fold(scale, depth=depth, tail=0)
-        self.receptive_radius = radius_of_fold(
-            scale, depth=depth + self.tail_depth, tail=self.tail_reach
+        trunk_radius = 2 + 2 * num_blocks
+        self.info = NetworkInfo(
+            scale=scale,
+            task=task_at(scale),
+            feature_channels=width,
+            feature_scale=FOLD,
+            feature_receptive_radius=folded_radius(
+                scale, square_radius=trunk_radius, pixel_radius=0
+            ),
+            receptive_radius=folded_radius(
+                scale,
+                square_radius=trunk_radius + self.tail_square_radius,
+                pixel_radius=self.tail_pixel_radius,
+            ),
+            size_multiple=FOLD // math.gcd(FOLD, scale),
         )
         self.head = conv3x3(FOLD**2, width)
         blocks = [ResidualBlock(width) for _ in range(num_blocks)]
@@ -140,7 +144,7 @@ class LumaNetwork(Network):
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        folded = F.pixel_unshuffle(pad_to_fold(luma(final_size(degraded, self.scale))), FOLD)
+        folded = F.pixel_unshuffle(pad_to_cells(luma(final_size(degraded, self.scale)), FOLD), FOLD)
         first = self.head(folded)
         return first + self.body(first)
 
@@ -156,7 +160,7 @@ class LumaNetwork(Network):
 class DPS(LumaNetwork):
     """Direct pixel synthesis: the trunk's features become pixels.
 
-    The authors' release leaves it out; here the layers after the trunk are those of KPN.
+    The authors' release does not contain it; here the layers after the trunk are those of KPN.
     """
 
     def __init__(self, *, scale: int, num_blocks: int = 16, width: int = 64) -> None:
@@ -191,7 +195,7 @@ class KPN(LumaNetwork):
 
 
 class LPKPN(LumaNetwork):
-    """Kernel prediction on a Laplacian pyramid of three levels, where small kernels reach far.
+    """Kernel prediction on a Laplacian pyramid of three levels, so that small kernels are enough.
 
     Args:
         scale: This, the blocks and the width are those of `LumaNetwork`.
@@ -200,9 +204,9 @@ class LPKPN(LumaNetwork):
         kernel_size: Side of the kernels, odd.
     """
 
-    # What sees furthest is the top: three convolutions, then two upsamplings of two pixels each.
-    tail_depth = 3
-    tail_reach = 2 * 2 + 2
+    # The coarsest level sees furthest: three convolutions, then two upsamplings of two pixels each.
+    tail_square_radius = 3
+    tail_pixel_radius = 2 * 2 + 2
     blur: Tensor
 
     def __init__(
@@ -216,8 +220,8 @@ class LPKPN(LumaNetwork):
         self.register_buffer("blur", torch.outer(binomial, binomial)[None, None], persistent=False)
 
     def restore(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Return the pyramid put together again after filtering each level."""
-        image = pad_to_fold(degraded)
+        """Filter each level of the pyramid and add the levels up again."""
+        image = pad_to_cells(degraded, FOLD)
         half = self._shrink(image)
         quarter = self._shrink(half)
         levels = (image - self._grow(half), half - self._grow(quarter), quarter)
@@ -231,8 +235,8 @@ class LPKPN(LumaNetwork):
         return F.conv2d(image, self.blur, stride=2, padding=2)
 
     def _grow(self, image: Tensor) -> Tensor:
-        # The transposed convolution with 4 times the blur, which makes up for the zeros between the
-        # pixels, as sums: these round a pixel alike wherever a tile ends.
+        # A transposed convolution with 4 times the blur (for the zeros between the pixels), written
+        # as sums, whose rounding does not depend on where a tile ends.
         for dim in (2, 3):
             size = image.shape[dim]
             padded = F.pad(image, (0, 0, 1, 1) if dim == 2 else (1, 1, 0, 0))
@@ -245,15 +249,15 @@ class LPKPN(LumaNetwork):
 class RealSRRCAN(RCAN):
     """RCAN on all three folded colours, with the upsampler of x4 to undo the folding.
 
-    RealSR says neither how many groups and blocks there are nor what is done with colour; this form
-    has 8.175M parameters, the nearest to the printed 8.18M (on luma alone it would be 8.155M).
+    The paper tells neither the number of groups and blocks nor what is done with colour. This form
+    has 8.175M parameters, nearest to the printed 8.18M (on luma alone it would have 8.155M).
 
     Args:
         scale: 1 for an image of the final size; 2, 3 or 4 to enlarge it first.
         num_groups: Residual groups.
         num_blocks: Attention blocks of a group.
         width: Channels of every block.
-        reduction: Width over the channels inside the attention.
+        reduction: Width divided by the channels inside the attention.
     """
 
     def __init__(
@@ -272,13 +276,17 @@ class RealSRRCAN(RCAN):
             width=width,
             reduction=reduction,
         )
-        self.scale = scale
-        self.size_multiple = FOLD // math.gcd(FOLD, scale)
+        self.info = replace(
+            self.info,
+            scale=scale,
+            task=task_at(scale),
+            size_multiple=FOLD // math.gcd(FOLD, scale),
+        )
         self.head = nn.Sequential(conv3x3(3 * FOLD**2, width))
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
-        image = pad_to_fold(final_size(self.shift(degraded), self.scale))
+        image = pad_to_cells(final_size(self.shift(degraded), self.scale), FOLD)
         first = self.head(F.pixel_unshuffle(image, FOLD))
         return first + self.body(first)
 
@@ -293,26 +301,23 @@ PAPER = (
     "ICCV 2019"
 )
 
-
-@register("dps", scales=SCALES, paper=PAPER, year=2019)
-def dps(*, scale: int, **settings: Any) -> DPS:
-    """16 blocks of 64 channels."""
-    return DPS(scale=scale, **settings)
-
-
-@register("kpn", scales=SCALES, paper=PAPER, year=2019)
-def kpn(*, scale: int, **settings: Any) -> KPN:
-    """Kernels of 19x19 pixels."""
-    return KPN(scale=scale, **settings)
-
-
-@register("lp-kpn", scales=SCALES, paper=PAPER, year=2019)
-def lp_kpn(*, scale: int, **settings: Any) -> LPKPN:
-    """Kernels of 5x5 pixels on three levels."""
-    return LPKPN(scale=scale, **settings)
-
-
-@register("rcan-realsr", scales=SCALES, paper=PAPER, year=2019)
-def rcan_realsr(*, scale: int, **settings: Any) -> RealSRRCAN:
-    """10 groups of 10 blocks."""
-    return RealSRRCAN(scale=scale, **settings)
+register_variants(
+    DPS, {"dps": Variant("16 blocks of 64 channels.")}, scales=SCALES, paper=PAPER, year=2019
+)
+register_variants(
+    KPN, {"kpn": Variant("Kernels of 19x19 pixels.")}, scales=SCALES, paper=PAPER, year=2019
+)
+register_variants(
+    LPKPN,
+    {"lp-kpn": Variant("Kernels of 5x5 pixels on three levels.")},
+    scales=SCALES,
+    paper=PAPER,
+    year=2019,
+)
+register_variants(
+    RealSRRCAN,
+    {"rcan-realsr": Variant("10 groups of 10 blocks.")},
+    scales=SCALES,
+    paper=PAPER,
+    year=2019,
+)

@@ -1,17 +1,28 @@
 """SAN: groups of residual blocks whose channels are weighted by second-order statistics."""
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from math import isqrt
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from musigma.networks.base import MeanShift, Network, conv3x3
-from musigma.networks.registry import Recognised, register
-from musigma.networks.super_resolution.edsr import pixel_shuffle_upsampler
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import MeanShift, autocast_device, conv3x3, pixel_shuffle_upsampler
+from musigma.networks.registry import register
+from musigma.networks.state_dict import (
+    MEAN_SHIFT,
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    count,
+    quotient,
+    recogniser,
+    shape,
+    stored_range,
+    upsampler_scale,
+    without,
+)
 
 SMALLEST_TRACE = 1e-12
 """Keeps the root of a flat image's covariance at 0 instead of 0 / 0."""
@@ -23,9 +34,8 @@ def covariance_root(features: Tensor, *, num_iterations: int = 5) -> Tensor:
     The covariance is divided by its trace, where the iterations converge, and multiplied by the
     root of the trace afterwards. ``(N, C, H, W)`` gives ``(N, C, C)`` in float32.
     """
-    # Half precision overflows on squares of 0..255 features and the iterations amplify rounding.
-    device = "cpu" if features.is_meta else features.device.type
-    with torch.autocast(device, enabled=False):
+    # In half precision squares of 0..255 overflow, and the iterations amplify rounding errors.
+    with torch.autocast(autocast_device(features), enabled=False):
         samples = features.flatten(2).float()
         samples = samples - samples.mean(-1, keepdim=True)
         covariance = samples @ samples.mT / samples.shape[-1]
@@ -42,7 +52,7 @@ def covariance_root(features: Tensor, *, num_iterations: int = 5) -> Tensor:
 class SecondOrderAttention(nn.Module):
     """Weights each channel by the mean of its row in the root of the covariance.
 
-    The official code looks at the central 1000x1000 pixels alone; the paper and this look at all.
+    The official code uses the central 1000x1000 pixels alone; the paper and this code use all.
     """
 
     def __init__(self, width: int, reduction: int) -> None:
@@ -90,7 +100,7 @@ class ResidualAttentionGroup(nn.Module):
 
 
 def attend(maps: Tensor) -> Tensor:
-    """Make each position a mean of all values, weighted by the likeness of query and key.
+    """Replace each position by a mean of all values, weighted by the similarity of query and key.
 
     The maps are query, key and value, ``(3, N, 1, C, H, W)``; the result is ``(N, C, H, W)``.
     """
@@ -101,7 +111,7 @@ def attend(maps: Tensor) -> Tensor:
 
 
 class NonLocal(nn.Module):
-    """Adds to each position what attention finds in its quarter of the image."""
+    """Adds to each position an attention over its quarter of the image."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -129,6 +139,36 @@ def _halves(image: Tensor, *, dim: int) -> Sequence[Tensor]:
     return (image,) if size == 1 else image.tensor_split([size // 2], dim=dim)
 
 
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is a SAN; official ones work in 0..255."""
+    shape(state, "non_local.non_local.g.weight", 4)
+    inner, width = shape(state, "RG.0.soca.conv_du.0.weight", 4)[:2]
+    settings = {
+        "num_groups": count(state, r"RG\.\d+\.soca\.conv_du\.0\.weight"),
+        "num_blocks": count(state, r"RG\.0\..*\.conv_first\.0\.weight"),
+        "width": width,
+        "reduction": quotient(width, inner),
+        "value_range": stored_range(state) or RELEASED_RANGE,
+    }
+    return "san", upsampler_scale(state, "tail.0", width), settings
+
+
+def adapt(state: State) -> dict[str, Tensor]:
+    """Leave out the mean shift and the layers that the official network never calls."""
+    kept = without(state, *MEAN_SHIFT, "conv_last.", "non_local.soca.")
+    return {key: value for key, value in kept.items() if not key.endswith(".gamma")}
+
+
+@register(
+    "san",
+    scales=(2, 3, 4),
+    summary="20 groups of 10 blocks of 64 channels.",
+    paper="Dai et al., Second-order Attention Network for Single Image Super-Resolution, CVPR 2019",
+    year=2019,
+    recognise=recognise,
+    adapt=adapt,
+)
 class SAN(Network):
     """Second-order attention network; parameter names are those of the official release.
 
@@ -137,12 +177,9 @@ class SAN(Network):
         num_groups: Residual attention groups.
         num_blocks: Residual blocks of each group.
         width: Channels.
-        reduction: How many times fewer channels the attention has inside.
+        reduction: Width divided by the channels inside the attention.
         value_range: Range the layers work in. Official weights expect 255.
     """
-
-    feature_receptive_radius = None
-    receptive_radius = None
 
     def __init__(
         self,
@@ -155,9 +192,15 @@ class SAN(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
-        self.activation_floats_per_pixel = 18 * width
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=None,
+            receptive_radius=None,
+            activation_floats_per_pixel=18 * width,
+        )
         self.shift = MeanShift(value_range=value_range)
         self.head = nn.Sequential(conv3x3(3, width))
         self.non_local = nn.Sequential(OrderedDict(non_local=NonLocal(width)))
@@ -177,43 +220,3 @@ class SAN(Network):
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Enlarge the features and turn them into an image."""
         return self.shift.inverse(self.tail(features))
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is a SAN; official ones work in 0..255."""
-    attention = "RG.0.soca.conv_du.0.weight"
-    if not {attention, "non_local.non_local.g.weight", "tail.0.0.weight"} <= state.keys():
-        return None
-    inner, width = state[attention].shape[:2]
-    step = isqrt(state["tail.0.0.weight"].shape[0] // width)
-    settings = {
-        "num_groups": _count(state, "RG.", ".soca.conv_du.0.weight"),
-        "num_blocks": _count(state, "RG.0.", ".conv_first.0.weight"),
-        "width": width,
-        "reduction": width // inner,
-        "value_range": 255.0,
-    }
-    return "san", step ** _count(state, "tail.0.", ".weight"), settings
-
-
-def _count(state: Mapping[str, Tensor], start: str, end: str) -> int:
-    return sum(key.startswith(start) and key.endswith(end) for key in state)
-
-
-def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the colour shift and what the official network holds but never calls."""
-    unused = ("sub_mean.", "add_mean.", "conv_last.", "non_local.soca.")
-    return {
-        key: value
-        for key, value in state.items()
-        if not key.startswith(unused) and not key.endswith(".gamma")
-    }
-
-
-PAPER = "Dai et al., Second-order Attention Network for Single Image Super-Resolution, CVPR 2019"
-
-
-@register("san", scales=(2, 3, 4), paper=PAPER, year=2019, recognise=recognise, adapt=adapt)
-def san(*, scale: int, **settings: Any) -> SAN:
-    """20 groups of 10 blocks of 64 channels."""
-    return SAN(scale=scale, **settings)

@@ -1,27 +1,34 @@
 """SwinIR-light: attention within windows that shift by half their size from block to block."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
 from math import isqrt
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from musigma.networks.base import MeanShift, Network, conv3x3
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.layers import MeanShift, conv3x3
+from musigma.networks.neighbour_search import mirrored_index
+from musigma.networks.registry import register
+from musigma.networks.state_dict import (
+    Recognised,
+    State,
+    count,
+    pixel_shuffle_factor,
+    quotient,
+    recogniser,
+    require,
+    shape,
+)
 
 
 def pad_by_mirror(image: Tensor, *, multiple: int) -> Tensor:
-    """Continue an image of any size by its mirror image, downwards and to the right."""
+    """Pad an image to multiples of a size by mirroring, downwards and to the right."""
     for dim in (-2, -1):
         size = image.shape[dim]
         padded = (size + multiple - 1) // multiple * multiple
-        place = torch.arange(padded, device=image.device)
-        # That is, place % (2 * size), which ONNX export does not know for a free size.
-        place = place - place // (2 * size) * (2 * size)
-        image = image.index_select(dim, torch.minimum(place, 2 * size - 1 - place))
+        image = image.index_select(dim, mirrored_index(padded, size, image.device))
     return image
 
 
@@ -41,7 +48,7 @@ def from_windows(windows: Tensor, window: int, height: int, width: int) -> Tenso
 
 
 def wrapped_apart(height: int, width: int, window: int, device: torch.device) -> Tensor:
-    """Say which pairs in each shifted window the cyclic shift brought together from two borders.
+    """Say which pairs in each shifted window come from opposite borders of the image.
 
     Returns:
         True for pairs that must not attend to each other, ``(num_windows, window^2, window^2)``.
@@ -67,8 +74,8 @@ class WindowAttention(nn.Module):
         span = 2 * window - 1
         self.relative_position_bias_table = nn.Parameter(torch.empty(span * span, num_heads))
         nn.init.trunc_normal_(self.relative_position_bias_table, std=0.02)
-        place = torch.arange(window * window)
-        row, column = place // window, place % window
+        position = torch.arange(window * window)
+        row, column = position // window, position % window
         offset = (row[:, None] - row + window - 1) * span + column[:, None] - column + window - 1
         self.register_buffer("relative_position_index", offset, persistent=False)
 
@@ -84,7 +91,7 @@ class WindowAttention(nn.Module):
             bias = bias.masked_fill(apart.unsqueeze(1), float("-inf"))
             bias = bias.expand(num_images, *bias.shape).flatten(0, 1)
         mixed = scaled_dot_product_attention(query, key, value, attn_mask=bias)
-        # The copy frees the exported graph from the memory layout of the kernel that ran here.
+        # The copy keeps the memory layout of this machine's kernel out of exported graphs.
         mixed = mixed.transpose(1, 2).clone(memory_format=torch.contiguous_format)
         return self.proj(mixed.flatten(2))
 
@@ -153,10 +160,44 @@ class ResidualGroup(nn.Module):
         return tokens + self.conv(features).permute(0, 2, 3, 1)
 
 
-class SwinIR(Network):
-    """SwinIR in its light form; parameter names are those of the official release.
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is a light SwinIR; official ones work in 0..1."""
+    require("conv_before_upsample.0.weight" not in state)  # another form of SwinIR
+    block = "layers.0.residual_group.blocks.0."
+    num_offsets, num_heads = shape(state, block + "attn.relative_position_bias_table", 2)
+    width = shape(state, "conv_first.weight", 4)[0]
+    settings = {
+        "num_groups": count(state, r"layers\.\d+\.conv\.weight"),
+        "num_blocks": count(state, r"layers\.0\..*\.norm1\.weight"),
+        "width": width,
+        "num_heads": num_heads,
+        "mlp_ratio": quotient(shape(state, block + "mlp.fc1.weight", 2)[0], width),
+        "window": (isqrt(num_offsets) + 1) // 2,
+    }
+    scale = pixel_shuffle_factor(shape(state, "upsample.0.weight", 4)[0], 3)
+    return "swinir-light", scale, settings
 
-    Stochastic depth is left out: its authors found no effect on super-resolution.
+
+def adapt(state: State) -> dict[str, Tensor]:
+    """Leave out the tables that follow from the settings."""
+    tables = ("attn_mask", "relative_position_index")
+    return {key: value for key, value in state.items() if not key.endswith(tables)}
+
+
+@register(
+    "swinir-light",
+    scales=(2, 3, 4),
+    summary="4 groups of 6 blocks of 60 channels in windows of 8x8.",
+    paper="Liang et al., SwinIR: Image Restoration Using Swin Transformer, ICCVW 2021",
+    year=2021,
+    recognise=recognise,
+    adapt=adapt,
+)
+class SwinIR(Network):
+    """SwinIR, the light network; parameter names are those of the official release.
+
+    Stochastic depth is left out: the authors found no effect on super-resolution.
 
     Args:
         scale: 2, 3 or 4.
@@ -164,7 +205,7 @@ class SwinIR(Network):
         num_blocks: Blocks of each group.
         width: Channels, a multiple of `num_heads`.
         num_heads: Heads of each attention.
-        mlp_ratio: How many times more channels the perceptrons have inside.
+        mlp_ratio: Channels inside the perceptrons, divided by the width.
         window: Side of the windows, even; inputs are padded to a multiple of it.
         value_range: Range the layers work in. Official weights expect 1.
     """
@@ -182,11 +223,16 @@ class SwinIR(Network):
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = self.feature_scale = scale
-        self.feature_channels = width
-        self.feature_receptive_radius = _radius(num_groups, num_blocks, window, last_convs=1)
-        self.receptive_radius = _radius(num_groups, num_blocks, window, last_convs=2)
-        self.size_multiple = self.window = window
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=scale,
+            feature_receptive_radius=_radius(num_groups, num_blocks, window, last_convs=1),
+            receptive_radius=_radius(num_groups, num_blocks, window, last_convs=2),
+            size_multiple=window,
+        )
+        self.window = window
         self.shift = MeanShift(value_range=value_range)
         self.conv_first = conv3x3(3, width)
         self.patch_embed = nn.Sequential(OrderedDict(norm=nn.LayerNorm(width)))
@@ -218,59 +264,18 @@ class SwinIR(Network):
 
 
 def _radius(num_groups: int, num_blocks: int, window: int, *, last_convs: int) -> int:
-    """Follow what a pixel sees back through the trunk; the worst place in its window counts."""
-    reach = 0
-    for place in range(window):
-        low, high = place - last_convs, place + last_convs
+    """Follow the pixels that are seen from the output back to the input.
+
+    The position within a window from which the network sees furthest counts.
+    """
+    radius = 0
+    for pixel in range(window):
+        first, last = pixel - last_convs, pixel + last_convs
         for _ in range(num_groups):
-            low, high = low - 1, high + 1
+            first, last = first - 1, last + 1
             for block in reversed(range(num_blocks)):
                 shift = window // 2 if block % 2 else 0
-                low = (low - shift) // window * window + shift
-                high = (high - shift) // window * window + shift + window - 1
-        reach = max(reach, place - low + 1, high + 1 - place)
-    return reach
-
-
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is a light SwinIR; official ones work in 0..1."""
-    block = "layers.0.residual_group.blocks.0."
-    table = block + "attn.relative_position_bias_table"
-    distinctive = {"conv_first.weight", "upsample.0.weight", "layers.0.conv.weight", table}
-    if not distinctive <= state.keys() or "conv_before_upsample.0.weight" in state:
-        return None
-    offsets, num_heads = state[table].shape
-    width = state["conv_first.weight"].shape[0]
-    settings = {
-        "num_groups": _count(state, "layers.", ".conv.weight"),
-        "num_blocks": _count(state, "layers.0.", ".norm1.weight"),
-        "width": width,
-        "num_heads": num_heads,
-        "mlp_ratio": state[block + "mlp.fc1.weight"].shape[0] // width,
-        "window": (isqrt(offsets) + 1) // 2,
-    }
-    return "swinir-light", isqrt(state["upsample.0.weight"].shape[0] // 3), settings
-
-
-def _count(state: Mapping[str, Tensor], start: str, end: str) -> int:
-    return sum(key.startswith(start) and key.endswith(end) for key in state)
-
-
-def adapt(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Leave out the tables that follow from the settings."""
-    return {
-        key: value
-        for key, value in state.items()
-        if not key.endswith(("attn_mask", "relative_position_index"))
-    }
-
-
-PAPER = "Liang et al., SwinIR: Image Restoration Using Swin Transformer, ICCVW 2021"
-
-
-@register(
-    "swinir-light", scales=(2, 3, 4), paper=PAPER, year=2021, recognise=recognise, adapt=adapt
-)
-def swinir_light(*, scale: int, **settings: Any) -> SwinIR:
-    """4 groups of 6 blocks of 60 channels in windows of 8x8."""
-    return SwinIR(scale=scale, **settings)
+                first = (first - shift) // window * window + shift
+                last = (last - shift) // window * window + shift + window - 1
+        radius = max(radius, pixel - first + 1, last + 1 - pixel)
+    return radius

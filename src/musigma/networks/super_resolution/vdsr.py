@@ -1,18 +1,32 @@
-"""VDSR: a long plain stack of convolutions that corrects the bicubically enlarged image."""
+"""VDSR: a deep plain stack of convolutions that corrects the bicubically enlarged image."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from torch import Tensor, nn
 
 from musigma.functional.color import rgb_to_y
-from musigma.networks.base import MeanShift, Network, conv3x3
-from musigma.networks.bicubic_layer import enlarge, enlarge_8_bit, radius_of
-from musigma.networks.registry import Recognised, register
+from musigma.networks.base import Network, NetworkInfo
+from musigma.networks.bicubic_layer import enlarge, enlarge_8_bit, radius_before_enlarging
+from musigma.networks.layers import MeanShift, conv3x3
+from musigma.networks.registry import Variant, register_variants
+from musigma.networks.state_dict import (
+    RELEASED_RANGE,
+    Recognised,
+    State,
+    count,
+    recogniser,
+    require,
+    shape,
+    stored_range,
+    without_mean_shift,
+)
+
+NUM_LAYERS = 20
+"""Convolutions of the published network."""
 
 
 class VDSR(Network):
-    """Very deep super-resolution network on RGB, the form whose costs the tables print.
+    """Very deep super-resolution network on RGB, the form whose costs are in published tables.
 
     Args:
         scale: 2, 3 or 4.
@@ -22,22 +36,24 @@ class VDSR(Network):
         value_range: Range the layers work in.
     """
 
-    feature_scale = 1
-
     def __init__(
         self,
         *,
         scale: int,
-        num_layers: int = 20,
+        num_layers: int = NUM_LAYERS,
         width: int = 64,
         bias: bool = True,
         value_range: float = 1.0,
     ) -> None:
         super().__init__()
-        self.scale = scale
-        self.feature_channels = width
-        self.feature_receptive_radius = radius_of(num_layers - 1, scale)
-        self.receptive_radius = radius_of(num_layers, scale)
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=1,
+            feature_receptive_radius=radius_before_enlarging(num_layers - 1, scale),
+            receptive_radius=radius_before_enlarging(num_layers, scale),
+        )
         self.shift = MeanShift(value_range=value_range)
         layers = [
             nn.Sequential(conv3x3(width if index else 3, width, bias=bias), nn.ReLU(inplace=True))
@@ -47,11 +63,11 @@ class VDSR(Network):
         self.body = nn.Sequential(*layers, nn.Sequential(conv3x3(width, 3, bias=bias)))
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees."""
+        """Return the input of the last convolution."""
         return self.body[:-1](self.shift(enlarge(degraded, self.scale)))
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Add the correction to the enlarged image."""
+        """Add the residual to the enlarged image."""
         return enlarge(degraded, self.scale) + self.body[-1](features) / self.shift.value_range
 
 
@@ -80,15 +96,17 @@ class VDSRY(Network):
         width: Channels of every layer between.
     """
 
-    feature_scale = 1
-    luma_only = True
-
-    def __init__(self, *, scale: int, num_layers: int = 20, width: int = 64) -> None:
+    def __init__(self, *, scale: int, num_layers: int = NUM_LAYERS, width: int = 64) -> None:
         super().__init__()
-        self.scale = scale
-        self.feature_channels = width
-        self.feature_receptive_radius = radius_of(num_layers - 1, scale)
-        self.receptive_radius = radius_of(num_layers, scale)
+        self.info = NetworkInfo(
+            scale=scale,
+            task="super-resolution",
+            feature_channels=width,
+            feature_scale=1,
+            feature_receptive_radius=radius_before_enlarging(num_layers - 1, scale),
+            receptive_radius=radius_before_enlarging(num_layers, scale),
+            luma_only=True,
+        )
         self.input = conv3x3(1, width, bias=False)
         self.relu = nn.ReLU(inplace=True)
         self.residual_layer = nn.Sequential(*[ConvReLU(width) for _ in range(num_layers - 2)])
@@ -96,13 +114,14 @@ class VDSRY(Network):
         init_plain([self.input, *self.residual_layer])
 
     def features(self, degraded: Tensor) -> Tensor:
-        """Return what the last convolution sees."""
+        """Return the input of the last convolution."""
         luma = rgb_to_y(enlarge_8_bit(degraded, self.scale))
         return self.residual_layer(self.relu(self.input(luma)))
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Add the correction to the luma of the enlarged image."""
-        # With the chroma kept, luma moves all three colours alike; white spans 219 of 255 levels.
+        """Add the residual to the luma of the enlarged image."""
+        # With constant chroma, a change of luma changes all three colours equally; luma from black
+        # to white spans 219 of 255 levels.
         return enlarge_8_bit(degraded, self.scale) + self.output(features) * (255 / 219)
 
 
@@ -116,44 +135,54 @@ def init_plain(layers: Iterable[nn.Module]) -> None:
                     nn.init.zeros_(part.bias)
 
 
-def recognise(state: Mapping[str, Tensor]) -> Recognised | None:
-    """Tell from its keys whether a state dict is a VDSR, on RGB (in 0..255) or on luma."""
-    if {"input.weight", "residual_layer.0.conv.weight", "output.weight"} <= state.keys():
-        num_layers = 2 + sum(key.startswith("residual_layer.") for key in state)
-        width = state["input.weight"].shape[0]
-        return "vdsr-y", None, {"num_layers": num_layers, "width": width}
-    weights = {key for key in state if key.startswith("body.") and key.endswith(".weight")}
-    num_layers = len(weights)
-    if num_layers < 2 or weights != {f"body.{index}.0.weight" for index in range(num_layers)}:
-        return None
-    width, channels = state["body.0.0.weight"].shape[:2]
-    if channels != 3 or state[f"body.{num_layers - 1}.0.weight"].shape[:2] != (3, width):
-        return None
-    bias = "body.0.0.bias" in state
-    settings = {"num_layers": num_layers, "width": width, "bias": bias, "value_range": 255.0}
+@recogniser
+def recognise(state: State) -> Recognised:
+    """Tell whether a state dict is a VDSR on RGB, which works in 0..255.
+
+    Any stack of convolutions could have these names, so the published number of layers is required.
+    """
+    num_layers = count(state, r"body\.\d+\.0\.weight")
+    require(num_layers == NUM_LAYERS == count(state, r"body\..*weight"))
+    width, channels = shape(state, "body.0.0.weight", 4)[:2]
+    require(channels == 3)
+    require(shape(state, f"body.{num_layers - 1}.0.weight", 4)[:2] == (3, width))
+    settings = {
+        "num_layers": num_layers,
+        "width": width,
+        "bias": "body.0.0.bias" in state,
+        "value_range": stored_range(state) or RELEASED_RANGE,
+    }
     return "vdsr", None, settings
 
 
-def adapt(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Leave the mean shift out."""
-    return {k: v for k, v in state.items() if not k.startswith(("sub_mean.", "add_mean."))}
+@recogniser
+def recognise_luma(state: State) -> Recognised:
+    """Tell whether a state dict is a VDSR on luma."""
+    width = shape(state, "input.weight", 4)[0]
+    for key in ("residual_layer.0.conv.weight", "output.weight"):
+        shape(state, key, 4)
+    num_layers = 2 + count(state, r"residual_layer\.\d+\.conv\.weight")
+    return "vdsr-y", None, {"num_layers": num_layers, "width": width}
 
 
-FACTS: dict[str, Any] = {
-    "scales": (2, 3, 4),
-    "paper": "Kim et al., Accurate Image Super-Resolution Using Very Deep Convolutional Networks, "
-    "CVPR 2016",
-    "year": 2016,
-}
+PAPER = (
+    "Kim et al., Accurate Image Super-Resolution Using Very Deep Convolutional Networks, CVPR 2016"
+)
 
-
-@register("vdsr", recognise=recognise, adapt=adapt, **FACTS)
-def vdsr(*, scale: int, **settings: Any) -> VDSR:
-    """20 layers of 64 channels on RGB."""
-    return VDSR(scale=scale, **settings)
-
-
-@register("vdsr-y", **FACTS)
-def vdsr_y(*, scale: int, **settings: Any) -> VDSRY:
-    """20 layers of 64 channels on luma."""
-    return VDSRY(scale=scale, **settings)
+register_variants(
+    VDSR,
+    {"vdsr": Variant("20 layers of 64 channels on RGB.")},
+    scales=(2, 3, 4),
+    paper=PAPER,
+    year=2016,
+    recognise=recognise,
+    adapt=without_mean_shift,
+)
+register_variants(
+    VDSRY,
+    {"vdsr-y": Variant("20 layers of 64 channels on luma.")},
+    scales=(2, 3, 4),
+    paper=PAPER,
+    year=2016,
+    recognise=recognise_luma,
+)

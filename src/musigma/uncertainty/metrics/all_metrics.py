@@ -1,53 +1,47 @@
-"""Every number that says how far a predicted sigma can be trusted, in one pass and fixed memory."""
+"""All metrics of a predicted sigma, in a single pass over each image and in fixed memory."""
 
 import math
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from musigma.functional.color import rgb_to_y
 from musigma.functional.constants import SIGMA_FLOOR
-from musigma.functional.scores import (
-    crps_gaussian,
-    log_likelihood,
-    normal_factor,
-    psnr_of,
-    sigma_squared_error,
-)
+from musigma.functional.scores import normal_factor
 from musigma.types import ConfigError, DataError
-from musigma.uncertainty.metrics.blocks import blocks, images
+from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.metrics.base import Metric
+from musigma.uncertainty.metrics.blocks import Block, blocks, images
 from musigma.uncertainty.metrics.intervals import Intervals, Reliability
-from musigma.uncertainty.metrics.per_image_mean import ImageMean
+from musigma.uncertainty.metrics.per_image_mean import crps_metric, pll_metric, sigma_psnr_metric
 from musigma.uncertainty.metrics.sparsification import Sparsification
 
 MEAN_OVER_STD = math.sqrt(2 / math.pi)
-"""Mean absolute value of a normal variable, in units of its std."""
+"""Mean absolute value of a normal variable, in units of its standard deviation."""
+
+HIGHER_IS_BETTER: dict[str, bool | None] = {
+    "pll": True,
+    "sigma_psnr": True,
+    "sigma_psnr_y": True,
+    "crps": False,
+    "ause": False,
+    "calibration_error": False,
+    "coverage": None,
+    "width": False,
+}
+"""In which direction each number improves; coverage should be what was asked for."""
 
 
-class SigmaCalibration(Protocol):
-    """What a metric asks of a calibration; `musigma.uncertainty.calibration` holds the real one."""
-
-    @property
-    def coverage(self) -> float:
-        """The share of values its intervals aim at."""
-
-    def std(self, sigma: Tensor) -> Tensor:
-        """Return sigma as the std of a normal distribution."""
-
-    def half_width(self, sigma: Tensor) -> Tensor:
-        """Return the half-width of the interval round the mean."""
-
-
-class UncertaintyMetrics:
+class UncertaintyMetrics(Metric):
     """All uncertainty metrics over a data set.
 
     ========================  ===========  ===================================================
     key                       over         meaning
     ========================  ===========  ===================================================
-    ``pll``                   images       log-likelihood, sigma read as a std; nats
+    ``pll``                   images       log-likelihood; nats
     ``sigma_psnr``            images       PSNR between sigma and the absolute error; dB
-    ``sigma_psnr_y``          images       the same of the luma of both; asked for by `luma`
+    ``sigma_psnr_y``          images       the same for the luma of both; only with `luma`
     ``crps``                  images       continuous ranked probability score; image units
     ``ause``                  all values   area under the sparsification error, of the MAE
     ``calibration_error``     all values   mean ``|observed - level|`` over levels 0.01 to 0.99
@@ -56,11 +50,18 @@ class UncertaintyMetrics:
     ========================  ===========  ===================================================
 
     "images" is the mean over images of the value of each, as PSNR is reported; "all values" pools
-    pixels and channels. All but the intervals rate the raw sigma, as the paper does; with a
-    calibration ``pll_calibrated``, ``sigma_psnr_calibrated`` and so on stand beside them. There
-    sigma is read as the std of a normal distribution, whose mean absolute error is 0.798 of it.
-    Intervals are the calibration's; without one, those of a normal distribution with std sigma.
-    Sigma is floored at `SIGMA_FLOOR` except in ``sigma_psnr`` and ``ause``.
+    pixels and channels. All but the intervals rate sigma as the network predicts it, as the paper
+    does; likelihood, CRPS and calibration error read it as the standard deviation of a normal
+    distribution. With a calibration ``pll_calibrated``, ``sigma_psnr_calibrated`` and so on rate
+    the calibrated standard deviation, of which a normal distribution has 0.798 as its mean absolute
+    error. Intervals are those of the calibration; without one they are those of a normal
+    distribution whose standard deviation is sigma. Sigma is floored at `SIGMA_FLOOR` except in
+    ``sigma_psnr`` and ``ause``.
+
+    Args:
+        calibration: Turns sigma into a standard deviation and into intervals.
+        coverage: Share of the values that the intervals should hold.
+        luma: Whether to measure ``sigma_psnr_y`` as well; the images must then be RGB.
 
     Example:
         >>> import torch
@@ -74,11 +75,7 @@ class UncertaintyMetrics:
     """
 
     def __init__(
-        self,
-        calibration: SigmaCalibration | None = None,
-        *,
-        coverage: float,
-        luma: bool = False,
+        self, calibration: Calibration | None = None, *, coverage: float, luma: bool = False
     ) -> None:
         if calibration is not None and calibration.coverage != coverage:
             raise ConfigError(
@@ -87,93 +84,104 @@ class UncertaintyMetrics:
             )
         self.calibration = calibration
         self._factor = normal_factor(coverage)
-        self._residuals = _Residuals(luma)
-        self._calibrated_residuals = _Residuals(luma)
+        self._luma = luma
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all images."""
+        self._of_sigma = {
+            "pll": pll_metric(),
+            "crps": crps_metric(),
+            "calibration_error": Reliability(),
+        } | self._sigma_psnrs()
+        self._of_std = {
+            "pll_calibrated": pll_metric(),
+            "crps_calibrated": crps_metric(),
+            "calibration_error_calibrated": Reliability(),
+        }
+        self._of_mean_error = {
+            f"{name}_calibrated": metric for name, metric in self._sigma_psnrs().items()
+        }
         self._sparsification = Sparsification()
         self._intervals = Intervals()
-        self._raw = _Likelihoods()
-        self._calibrated = _Likelihoods()
 
-    def update(self, mean: Tensor, target: Tensor, sigma: Tensor) -> None:
-        """Add the images of one batch, ``(N, C, H, W)`` in [0, 1]."""
-        self._raw.update(mean, target, sigma)
-        self._residuals.update(mean, target, sigma)
-        self._sparsification.update(mean, target, sigma)
+    def add_block(self, block: Block) -> None:
+        """Add a piece of an image to every metric."""
+        _add(self._of_sigma, block)
+        self._sparsification.add_block(block)
         if self.calibration is None:
-            half_width = self._factor * sigma.clamp_min(SIGMA_FLOOR)
+            half_width = self._factor * block.sigma.clamp_min(SIGMA_FLOOR)
         else:
-            half_width = self.calibration.half_width(sigma)
-            std = self.calibration.std(sigma)
-            self._calibrated.update(mean, target, std)
-            self._calibrated_residuals.update(mean, target, MEAN_OVER_STD * std)
-        self._intervals.update(mean, target, half_width)
+            std = self.calibration.std(block.sigma)
+            half_width = self.calibration.factor * std
+            _add(self._of_std, block.with_sigma(std))
+            _add(self._of_mean_error, block.with_sigma(MEAN_OVER_STD * std))
+        self._intervals.add_block(block.with_sigma(half_width))
+
+    def end_image(self) -> None:
+        """Take note that an image is complete."""
+        for metric in self._named().values():
+            metric.end_image()
+
+    def merge(self, other: Self) -> None:
+        """Add all that another metric with the same calibration has seen."""
+        if (other.calibration, other._luma) != (self.calibration, self._luma):
+            raise ConfigError("only metrics of the same calibration can be merged")
+        theirs = other._named()
+        for name, metric in self._named().items():
+            metric.merge(theirs[name])
+        self._sparsification.merge(other._sparsification)
+        self._intervals.merge(other._intervals)
 
     def compute(self) -> dict[str, float]:
         """Return the metrics of all images seen, by name."""
-        results = self._raw.compute() | self._residuals.compute()
-        if self.calibration is not None:
-            calibrated = self._calibrated.compute() | self._calibrated_residuals.compute()
-            results |= {f"{name}_calibrated": value for name, value in calibrated.items()}
-        results["ause"] = self._sparsification.compute().ause
-        return results | self._intervals.compute()._asdict()
+        values: dict[str, float] = {}
+        for name, metric in self._named().items():
+            value = metric.compute()
+            values[name] = value.calibration_error if isinstance(metric, Reliability) else value
+        values["ause"] = self._sparsification.compute().ause
+        return values | self._intervals.compute()._asdict()
+
+    def _named(self) -> dict[str, Metric]:
+        if self.calibration is None:
+            return dict(self._of_sigma)
+        return self._of_sigma | self._of_std | self._of_mean_error
+
+    def _sigma_psnrs(self) -> dict[str, Metric]:
+        metrics: dict[str, Metric] = {"sigma_psnr": sigma_psnr_metric()}
+        return metrics | ({"sigma_psnr_y": sigma_psnr_metric(luma=True)} if self._luma else {})
 
 
-class _Residuals:
-    """How near sigma is to the absolute error it predicts."""
-
-    def __init__(self, luma: bool) -> None:
-        self.all = ImageMean(sigma_squared_error, finish=psnr_of)
-        self.luma = ImageMean(sigma_squared_error, finish=psnr_of) if luma else None
-
-    def update(self, mean: Tensor, target: Tensor, sigma: Tensor) -> None:
-        self.all.update(mean, target, sigma)
-        if self.luma is not None:
-            black = rgb_to_y(torch.zeros_like(sigma))
-            self.luma.update(rgb_to_y(mean), rgb_to_y(target), rgb_to_y(sigma) - black)
-
-    def compute(self) -> dict[str, float]:
-        found = {"sigma_psnr": self.all.compute()}
-        return found if self.luma is None else found | {"sigma_psnr_y": self.luma.compute()}
-
-
-class _Likelihoods:
-    """The metrics that read sigma as the std of a normal distribution."""
-
-    def __init__(self) -> None:
-        self.pll = ImageMean(log_likelihood)
-        self.crps = ImageMean(crps_gaussian)
-        self.reliability = Reliability()
-
-    def update(self, mean: Tensor, target: Tensor, sigma: Tensor) -> None:
-        for metric in (self.pll, self.crps, self.reliability):
-            metric.update(mean, target, sigma)
-
-    def compute(self) -> dict[str, float]:
-        return {
-            "pll": self.pll.compute(),
-            "crps": self.crps.compute(),
-            "calibration_error": self.reliability.compute().calibration_error,
-        }
+def _add(metrics: Mapping[str, Metric], block: Block) -> None:
+    for metric in metrics.values():
+        metric.add_block(block)
 
 
 class ConstantSigma:
-    """The paper's baseline: one sigma for every pixel, the mean ``|target - mean|`` of a set.
+    """The baseline of the paper: the mean ``|target - mean|`` of a set as the sigma of every pixel.
 
     The mean is over all values of all images of the set, which the paper takes to be the training
-    one. Rate it with ``sigma = torch.full_like(mean, baseline.compute())``.
+    set. Rate it with ``sigma = torch.full_like(mean, baseline.compute())``.
     """
 
     def __init__(self) -> None:
-        self.total = 0.0
-        self.num_values = 0
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all images."""
+        self.total, self.num_values = 0.0, 0
 
     def update(self, mean: Tensor, target: Tensor) -> None:
-        """Add the images of one batch."""
-        for image_mean, image_target, _ in images(mean, target, target):
-            error = (image_target - image_mean).abs()
-            for *_, block_error in blocks(image_mean, image_target, error):
-                self.total += float(block_error.sum())
-                self.num_values += block_error.numel()
+        """Add the images of a batch."""
+        for maps in images(mean, target, torch.zeros_like(mean)):
+            for block in blocks(*maps):
+                self.total += float(block.error.sum())
+                self.num_values += block.error.numel()
+
+    def merge(self, other: Self) -> None:
+        """Add all that another baseline has seen."""
+        self.total += other.total
+        self.num_values += other.num_values
 
     def compute(self) -> float:
         """Return the constant."""

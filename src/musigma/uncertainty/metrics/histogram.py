@@ -11,9 +11,9 @@ from torch import Tensor
 class LogHistogram:
     """How many keys, and the sums of which values, fall into each of fixed logarithmic bins.
 
-    Bin j holds the keys in ``(upper[j - 1], upper[j]]``; bin 0 all those up to `low`, and one bin
-    more, the last, all those above `high`. Keys of one bin can no longer be told apart: they differ
-    by less than ``(high / low) ** (1 / (num_bins - 1)) - 1`` of their value.
+    Bin j holds the keys in ``(upper[j - 1], upper[j]]``; bin 0 all those up to `low`, and an
+    additional last bin all those above `high`. Keys in the same bin cannot be told apart: they
+    differ by less than ``(high / low) ** (1 / (num_bins - 1)) - 1`` of their value.
 
     Attributes:
         counts: Keys in each bin, shape ``(num_bins + 1,)``.
@@ -35,6 +35,11 @@ class LogHistogram:
     def upper(self) -> NDArray[np.float64]:
         """The upper edges of all bins but the last, shape ``(num_bins,)``."""
         return np.geomspace(self.low, self.high, len(self.counts) - 1)
+
+    def merge(self, other: "LogHistogram") -> None:
+        """Add the counts and sums of a histogram with the same bins."""
+        self.counts += other.counts
+        self.sums += other.sums
 
     def add(self, keys: Tensor, *values: Tensor) -> None:
         """Add flat `keys` and, for each row of `sums`, as many values."""

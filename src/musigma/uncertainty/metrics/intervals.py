@@ -1,22 +1,20 @@
-"""Do intervals hold what they say? Coverage, width, and calibration error at all levels."""
+"""Whether intervals hold what they say: coverage, width, and calibration error at all levels."""
 
-import math
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from musigma.functional.constants import SIGMA_FLOOR
 from musigma.types import DataError
-from musigma.uncertainty.metrics.blocks import blocks, images
+from musigma.uncertainty.metrics.base import Metric
+from musigma.uncertainty.metrics.blocks import Block
 
 NUM_LEVELS = 100
 
 
 class IntervalScore(NamedTuple):
-    """What intervals ``mean +- half_width`` did, over all values of all images together.
+    """Coverage and width of intervals ``mean +- half_width`` over all values of all images.
 
     Attributes:
         coverage: The share of targets inside.
@@ -27,21 +25,31 @@ class IntervalScore(NamedTuple):
     width: float
 
 
-class Intervals:
-    """Coverage and mean width of intervals; the state is three numbers."""
+class Intervals(Metric):
+    """Coverage and mean width of intervals; the state is three numbers.
+
+    The third map of `update` is the half-width of the intervals.
+    """
 
     def __init__(self) -> None:
-        self.num_values = 0
-        self.num_covered = 0
-        self.total_width = 0.0
+        self.reset()
 
-    def update(self, mean: Tensor, target: Tensor, half_width: Tensor) -> None:
-        """Add the images of one batch."""
-        for image in images(mean, target, half_width):
-            for block_mean, block_target, half in blocks(*image):
-                self.num_values += half.numel()
-                self.num_covered += int(((block_target - block_mean).abs() <= half).sum())
-                self.total_width += 2 * float(half.sum())
+    def reset(self) -> None:
+        """Forget all images."""
+        self.num_values, self.num_covered, self.total_width = 0, 0, 0.0
+
+    def add_block(self, block: Block) -> None:
+        """Add a piece of an image, whose sigma is the half-width."""
+        half_width = block.sigma.flatten()
+        self.num_values += half_width.numel()
+        self.num_covered += int((block.error <= half_width).sum())
+        self.total_width += 2 * float(half_width.sum())
+
+    def merge(self, other: Self) -> None:
+        """Add all that another metric has seen."""
+        self.num_values += other.num_values
+        self.num_covered += other.num_covered
+        self.total_width += other.total_width
 
     def compute(self) -> IntervalScore:
         """Return coverage and width over all values seen."""
@@ -58,7 +66,7 @@ class ReliabilityCurve(NamedTuple):
 
     Attributes:
         level: The promised share: 0.01, ..., 0.99.
-        observed: The share found within ``mean +- normal_factor(level) * sigma``.
+        observed: The observed share within ``mean +- normal_factor(level) * sigma``.
     """
 
     level: NDArray[np.float64]
@@ -70,7 +78,7 @@ class ReliabilityCurve(NamedTuple):
         return float(np.abs(self.observed - self.level).mean())
 
 
-class Reliability:
+class Reliability(Metric):
     """The reliability curve of all values of all images together; the state is 100 counts.
 
     The smallest level whose interval holds the target is ``erf(|e| / (sigma sqrt 2))``, with sigma
@@ -79,16 +87,20 @@ class Reliability:
     """
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all images."""
         self.counts = np.zeros(NUM_LEVELS, np.int64)
 
-    def update(self, mean: Tensor, target: Tensor, sigma: Tensor) -> None:
-        """Add the images of one batch."""
-        for image in images(mean, target, sigma):
-            for block_mean, block_target, block_sigma in blocks(*image):
-                ratio = (block_target - block_mean).abs() / block_sigma.clamp_min(SIGMA_FLOOR)
-                level = torch.erf(ratio / math.sqrt(2))
-                bins = (level * NUM_LEVELS).long().clamp_max(NUM_LEVELS - 1)
-                self.counts += torch.bincount(bins, minlength=NUM_LEVELS).numpy()
+    def add_block(self, block: Block) -> None:
+        """Add a piece of an image."""
+        bins = (block.level * NUM_LEVELS).long().clamp_max(NUM_LEVELS - 1)
+        self.counts += torch.bincount(bins, minlength=NUM_LEVELS).numpy()
+
+    def merge(self, other: Self) -> None:
+        """Add all that another metric has seen."""
+        self.counts += other.counts
 
     def compute(self) -> ReliabilityCurve:
         """Return the curve of all values seen."""

@@ -1,13 +1,13 @@
-"""Does sigma find the wrong pixels first? The sparsification curve and its area, AUSE."""
+"""Whether sigma ranks pixels by their error: the sparsification curve and its area, AUSE."""
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from musigma.types import DataError
-from musigma.uncertainty.metrics.blocks import blocks, images
+from musigma.uncertainty.metrics.base import Metric
+from musigma.uncertainty.metrics.blocks import Block
 from musigma.uncertainty.metrics.histogram import LogHistogram
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ class SparsificationCurve(NamedTuple):
         return float(((gap[1:] + gap[:-1]) / 2 * np.diff(self.fraction)).sum())
 
 
-class Sparsification:
+class Sparsification(Metric):
     """The sparsification curve of all values of all images together, in 2 MiB of state.
 
     Values are ordered by 2^16 logarithmic bins from 2^-20 to 4: two sigmas that differ by less than
@@ -49,18 +49,24 @@ class Sparsification:
 
     def __init__(self, error: Literal["mae", "rmse"] = "mae") -> None:
         self.error = error
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all images."""
         self.by_sigma, self.by_error = (
             LogHistogram(low=2.0**-20, high=4.0, num_bins=2**16, num_sums=1) for _ in range(2)
         )
 
-    def update(self, mean: Tensor, target: Tensor, sigma: Tensor) -> None:
-        """Add the images of one batch."""
-        for image in images(mean, target, sigma):
-            for block_mean, block_target, block_sigma in blocks(*image):
-                error = (block_target - block_mean).abs()
-                value = error if self.error == "mae" else error.square()
-                self.by_sigma.add(block_sigma, value)
-                self.by_error.add(error, value)
+    def add_block(self, block: Block) -> None:
+        """Add a piece of an image."""
+        value = block.error if self.error == "mae" else block.error.square()
+        self.by_sigma.add(block.sigma.flatten(), value)
+        self.by_error.add(block.error, value)
+
+    def merge(self, other: Self) -> None:
+        """Add all that another metric of the same error has seen."""
+        self.by_sigma.merge(other.by_sigma)
+        self.by_error.merge(other.by_error)
 
     def compute(self) -> SparsificationCurve:
         """Return the curve of all values seen."""

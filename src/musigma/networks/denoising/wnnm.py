@@ -1,4 +1,4 @@
-"""Weighted nuclear norm minimisation: denoising by the low rank of similar patches."""
+"""WNNM, weighted nuclear norm minimisation: denoising by the low rank of similar patches."""
 
 import math
 from typing import NamedTuple
@@ -7,26 +7,28 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor
 
+from musigma.networks.denoising.classical_base import ClassicalDenoiser
+from musigma.networks.registry import Variant, register_variants
 from musigma.types import ImageError
 
 SEARCH = 30
 """How far away, in pixels, a similar patch may lie."""
 
 FEEDBACK = 0.1
-"""Share of what was taken away that is put back before each round."""
+"""Share of the removed noise that is put back before each round."""
 
 SEARCH_EVERY = 2
-"""Rounds for which the similar patches found once are used."""
+"""Number of rounds after which similar patches are searched again."""
 
 MANY_VALUES = 2**24
-"""Values of the groups whose singular values are shrunk at once: 64 MiB."""
+"""Values of all groups that are processed at once: 64 MiB."""
 
 LEAST_ENERGY = 1e-6
-"""Of a group: a fortieth of a level in each of a hundred values, far below any noise."""
+"""Energy added to each group: 1/40 of a level in each of 100 values, far below any noise."""
 
 
 class _Plan(NamedTuple):
-    """The authors' choices for a range of noise levels."""
+    """The authors' parameters for a range of noise levels."""
 
     patch: int
     num_similar: int
@@ -49,15 +51,17 @@ def wnnm(image: Tensor, *, noise_std: float) -> Tensor:
 
     The patches most similar to a patch are the columns of a matrix of low rank; each of its
     singular values `s` is shrunk to ``(s + sqrt(s^2 - 4 c)) / 2``, or to 0 where that is not real,
-    with ``c = 2 sqrt(2) sqrt(number of patches) 2 variance of the noise``: the greater, the less.
-    The results overlap and are averaged; several rounds put part of the difference back.
+    with ``c = 2 sqrt(2) sqrt(number of patches) 2 variance of the noise``. Large values are shrunk
+    least. The overlapping results are averaged; each further round starts from the result with part
+    of the removed difference put back.
 
-    Size, number and rounds are the authors'. Groups begin half a patch apart, where the authors'
-    overlap more, for 0.002 dB on a crop of "house"; patches of a colour image hold all channels.
+    Patch size, number of patches and number of rounds are the authors'. Groups begin half a patch
+    apart; the authors' overlap more, which gains 0.002 dB on a crop of "house". Patches of a colour
+    image hold all channels.
 
     Args:
         image: ``(C, H, W)``, not clipped.
-        noise_std: In 8-bit levels, such as 25; 0 returns the image.
+        noise_std: Standard deviation of the noise in 8-bit levels, such as 25; 0 returns the image.
 
     Example:
         >>> noisy = 0.5 + 0.1 * torch.randn(1, 24, 24, generator=torch.Generator().manual_seed(0))
@@ -81,7 +85,7 @@ def wnnm(image: Tensor, *, noise_std: float) -> Tensor:
         source = estimate + FEEDBACK * (image - estimate)
         patches = _patches(source, side)
         if number % SEARCH_EVERY == 0:
-            # Fewer and fewer, as the authors do: the less noise, the fewer need to be averaged.
+            # The authors average fewer patches from search to search, as less noise remains.
             count = plan.num_similar - 10 * (number // SEARCH_EVERY + 1)
             groups = _similar(patches, image.shape, side, count)
         if number:
@@ -97,9 +101,9 @@ def _patches(image: Tensor, side: int) -> Tensor:
 
 
 def _similar(patches: Tensor, shape: torch.Size, side: int, count: int) -> Tensor:
-    """Return for patches on a grid the places of those nearest to them, ``(number, count)``.
+    """Return for patches on a grid the indices of the most similar ones, ``(number, count)``.
 
-    A patch is the first of its group. Windows at the border are moved inwards, none is smaller.
+    A patch is the first of its group. Windows at the border are moved inwards and keep their size.
     """
     rows, columns = (length - side + 1 for length in shape[-2:])
     y, x = (_grid(length, max(1, side // 2), patches.device) for length in (rows, columns))
@@ -111,49 +115,49 @@ def _similar(patches: Tensor, shape: torch.Size, side: int, count: int) -> Tenso
     for row in y.tolist():
         top = min(max(row - SEARCH, 0), rows - height)
         band = slice(top * columns, (top + height) * columns)
-        places = row * columns + x
-        distance = norms[band] - 2 * patches[places] @ patches[band].T
+        centres = row * columns + x
+        distance = norms[band] - 2 * patches[centres] @ patches[band].T
         distance = distance.view(-1, height, columns).gather(2, across).flatten(1)
         nearest = distance.topk(min(count, height * width), largest=False).indices
         group = (top + nearest // width) * columns + left + nearest % width
-        group[:, 0] = places  # which rounding, or an equal patch, may have moved
+        group[:, 0] = centres  # rounding or an equal patch may have put another one first
         groups.append(group)
     return torch.cat(groups)
 
 
 def _grid(length: int, step: int, device: torch.device) -> Tensor:
-    """Return every step-th place and the last."""
-    places = torch.arange(0, length + step - 1, step, device=device)
-    return places.clamp(max=length - 1)
+    """Return every step-th index and the last."""
+    indices = torch.arange(0, length + step - 1, step, device=device)
+    return indices.clamp(max=length - 1)
 
 
 def _clean(
     patches: Tensor, groups: Tensor, remaining: Tensor, shape: torch.Size, side: int
 ) -> Tensor:
-    """Return the image made of the patches of all groups without their noise."""
+    """Denoise all groups and average their patches into an image."""
     total = torch.zeros_like(patches)
     at_once = max(1, MANY_VALUES // (groups.shape[1] * patches.shape[1]))
-    for some in torch.split(groups, at_once):
-        cleaned = shrink_singular_values(patches[some], remaining[some[:, 0]])
-        total.index_add_(0, some.flatten(), cleaned.flatten(0, 1))
+    for part in torch.split(groups, at_once):
+        cleaned = shrink_singular_values(patches[part], remaining[part[:, 0]])
+        total.index_add_(0, part.flatten(), cleaned.flatten(0, 1))
     counts = torch.bincount(groups.flatten(), minlength=len(patches)).to(total)
     image = F.fold(total.T.unsqueeze(0), shape[-2:], side)[0]
     return image / F.fold(counts.expand(1, side**2, -1), shape[-2:], side)[0]
 
 
 def shrink_singular_values(groups: Tensor, noise_std: Tensor) -> Tensor:
-    """Shrink the singular values of each group of similar patches, whose mean is kept.
+    """Shrink the singular values of each group of similar patches; the mean of a group is kept.
 
     Args:
         groups: ``(N, patches, values)``.
-        noise_std: Of each group, on its scale, ``(N,)``.
+        noise_std: Standard deviation of the noise of each group, in its units, ``(N,)``.
     """
     mean = groups.mean(1, keepdim=True)
     centred = groups - mean
-    # The eigenvectors of the smaller product give the same as a singular value decomposition, in
-    # a fraction of its time.
+    # The eigenvectors of the smaller product give the same result as a singular value
+    # decomposition in a fraction of its time.
     product = centred.mT @ centred
-    # Of equal patches the product is all rounding errors, for which eigh may return NaN.
+    # For equal patches the product is rounding errors alone, for which eigh may return NaN.
     product.diagonal(dim1=1, dim2=2).add_(LEAST_ENERGY)
     energies, directions = torch.linalg.eigh(product)
     energies = (energies - LEAST_ENERGY).clamp(min=0)
@@ -163,3 +167,29 @@ def shrink_singular_values(groups: Tensor, noise_std: Tensor) -> Tensor:
     kept = torch.where(energies > 4 * weight[:, None], (values + root) / 2, 0)
     factor = kept / values.clamp(min=torch.finfo(values.dtype).tiny)
     return centred @ (directions * factor.unsqueeze(1)) @ directions.mT + mean
+
+
+class WNNM(ClassicalDenoiser):
+    """Weighted nuclear norm minimisation; the patches of a colour image hold all channels.
+
+    Args:
+        scale: 1.
+        channels: 1 for grey images, 3 for colour.
+    """
+
+    def denoise(self, image: Tensor, noise_std: float) -> Tensor:
+        """Denoise one image."""
+        return wnnm(image, noise_std=noise_std)
+
+
+register_variants(
+    WNNM,
+    {
+        "wnnm": Variant("For grey images."),
+        "wnnm-colour": Variant("For colour images.", {"channels": 3}),
+    },
+    scales=(1,),
+    paper="Gu et al., Weighted Nuclear Norm Minimization with Application to Image Denoising, "
+    "CVPR 2014",
+    year=2014,
+)

@@ -1,0 +1,83 @@
+"""Pairs of input and target: made from an image, or read from two files."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from musigma.degradations.base import Degradation
+from musigma.degradations.image import degrade_image
+from musigma.degradations.stages import Noise
+from musigma.degradations.values import Value
+from musigma.functional.geometry import crop_to_multiple
+from musigma.functional.noise import image_generator
+from musigma.types import ImageError
+
+
+class Pair(NamedTuple):
+    """The input of a network and the target it should reproduce, ``(1, C, H, W)``."""
+
+    degraded: Tensor
+    target: Tensor
+
+
+def make_pair(degradation: Degradation, image: Tensor, *, name: str | int, seed: int = 0) -> Pair:
+    """Crop an image to a multiple of the scale and make the input from it.
+
+    Args:
+        degradation: How the input is made.
+        image: ``(1, C, H, W)``, float in ``[0, 1]``.
+        name: Name of the image, from which its random numbers follow.
+        seed: Another seed gives other random numbers.
+
+    Example:
+        >>> from musigma.degradations import parse
+        >>> image = torch.rand(1, 3, 37, 31)
+        >>> degraded, target = make_pair(parse("bicubic", scale=4), image, name="baby")
+        >>> degraded.shape, target.shape
+        (torch.Size([1, 3, 9, 7]), torch.Size([1, 3, 36, 28]))
+    """
+    target = crop_to_multiple(image, degradation.scale)
+    return Pair(degrade_image(degradation, target, name=name, seed=seed), target)
+
+
+def match_pair(degraded: Tensor, target: Tensor, *, scale: int) -> Pair:
+    """Return the pair of an input and a target that were read from files.
+
+    Args:
+        degraded: ``(1, C, H, W)``.
+        target: ``(1, C, scale H, scale W)``, up to a rest that is cropped.
+        scale: Size of the target over that of the input.
+    """
+    target = crop_to_multiple(target, scale)
+    height, width = (side // scale for side in target.shape[-2:])
+    if tuple(degraded.shape[-2:]) != (height, width):
+        raise ImageError(
+            f"at scale {scale} the input must have {width}x{height} pixels, got "
+            f"{degraded.shape[-1]}x{degraded.shape[-2]}; give --degrade to have inputs made"
+        )
+    return Pair(degraded, target)
+
+
+def white_noise_std(degradation: Degradation | None) -> Value | None:
+    """Return the level, or the range of levels, of a degradation that adds white noise only.
+
+    Example:
+        >>> from musigma.degradations import parse
+        >>> str(white_noise_std(parse("noise(0..50)"))), white_noise_std(parse("jpeg(75)"))
+        ('0..50', None)
+    """
+    if not isinstance(degradation, Noise) or {"gain", "grain"} & degradation.values.keys():
+        return None
+    return degradation.values["std"] if degradation.values["grey"].high == 0 else None
+
+
+def noise_std_of(degradation: Degradation, *, name: str | int, seed: int = 0) -> float | None:
+    """Return the level of the white noise that `make_pair` gives an image, in 8-bit levels.
+
+    It is `None` for a degradation that is more than white noise: there is no such level.
+    """
+    if white_noise_std(degradation) is None or not isinstance(degradation, Noise):
+        return None
+    draws = torch.rand(1, degradation.num_draws, generator=image_generator(name, seed))
+    return float(degradation.drawn(draws)["std"])
