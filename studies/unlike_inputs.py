@@ -17,7 +17,6 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 
 from musigma.datasets.catalog import data_hash, find_dataset
-from musigma.datasets.degradation import downscale_pair
 from musigma.evaluation.protocol import super_resolution
 from musigma.evaluation.record import Record, provenance
 from musigma.functional.geometry import crop_to_multiple
@@ -47,7 +46,7 @@ def to_tensor(picture: Image.Image) -> Tensor:
 
 def bicubic(target: Tensor) -> Tensor:
     """Return the input that the calibration was made for."""
-    return downscale_pair(target, SCALE).degraded
+    return super_resolution(SCALE).pair(target, "").degraded
 
 
 def jpeg(target: Tensor, quality: int) -> Tensor:
