@@ -30,7 +30,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 tables: $(VENV)/.core
-	$(BIN)/python -m studies.documents studies/results README.md docs/*.md
+	$(BIN)/python -m studies.fill_documents studies/results README.md CONTRIBUTING.md docs/*.md
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
