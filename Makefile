@@ -11,7 +11,7 @@ endif
 endif
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test lint format tables clean
+.PHONY: demo test test-everywhere lint format tables clean
 
 demo: $(VENV)/.core
 	$(BIN)/musigma demo -o out/demo
@@ -19,6 +19,10 @@ demo: $(VENV)/.core
 test: lint
 	# One thread for each of the workers: threads that share a core wait for each other.
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto
+
+test-everywhere: $(VENV)/.dev
+	# A short part of the suite on every instruction set that this processor has.
+	$(BIN)/python tests/everywhere.py -n auto
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

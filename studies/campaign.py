@@ -22,7 +22,7 @@ from musigma.datasets.patch_bank import Bank
 from musigma.evaluation.evaluate import evaluate_model
 from musigma.losses import Objective
 from musigma.model import load, save
-from musigma.prediction.device import select_device
+from musigma.prediction.device import select_device_and_threads
 from musigma.training.recipe import Recipe
 from musigma.training.run_log import Journal, read_log
 from musigma.training.run_record import record_of
@@ -169,7 +169,7 @@ def run_jobs(
         num_workers: Number of processes that measure.
         report: Called with a line of text for every result.
     """
-    selected = select_device(device)
+    selected = select_device_and_threads(device)
     banks: dict[tuple[Any, ...], Bank] = {}
     waiting: list[tuple[Job, Future[str]]] = []
     failed: list[str] = []
@@ -281,7 +281,7 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     save(weights, trained.network, half=True, training=trained.metadata["training"])
     record = record_of(run / WEIGHTS, protocol_of(job.recipe, trained.network), read_log(run))
     model = load(weights)
-    model.network.to(select_device(device))
+    model.network.to(select_device_and_threads(device))
     scores = []
     for name in filter(None, (job.recipe.validation, *job.sets)):
         measured = evaluate_model(model, find_dataset(name), protocol_of(job.recipe, model.network))

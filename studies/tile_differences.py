@@ -16,7 +16,7 @@ import torch
 from musigma.evaluation.record import Record, provenance
 from musigma.model import load
 from musigma.networks import Network, create, entries
-from musigma.prediction.engines.choice import sample_tile
+from musigma.prediction.engines.fastest import sample_tile
 from musigma.prediction.predict import predict
 from musigma.types import MusigmaError
 

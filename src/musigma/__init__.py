@@ -3,7 +3,7 @@
     >>> import musigma
     >>> model = musigma.load("bicubic", scale=2)
     >>> import torch
-    >>> mean, sigma = musigma.predict(model.network, torch.rand(1, 3, 8, 8))
+    >>> mean, sigma = model.predict(torch.rand(1, 3, 8, 8))
     >>> mean.shape
     torch.Size([1, 3, 16, 16])
 

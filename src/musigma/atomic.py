@@ -1,4 +1,4 @@
-"""Writing files so that neither a crash nor a full disk leaves half of one behind."""
+"""Write files completely or not at all, also on a crash or a full disk."""
 
 import os
 import secrets
@@ -10,10 +10,10 @@ from typing import BinaryIO
 
 @contextmanager
 def atomic_writer(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that appears under its name only when it is whole.
+    """Open a file for writing; it appears under its name only when it is complete.
 
-    The bytes go to a temporary file in the same folder, which is made if need be; at the end of the
-    block it replaces `path`, and on any failure it is removed and what was there before stays.
+    The bytes go to a temporary file in the same folder, which is created if it is missing. At the
+    end of the block it replaces `path`. On any failure it is removed, and `path` is unchanged.
     """
     part = path.with_name(f".musigma-{secrets.token_hex(8)}.part")
     try:
@@ -24,12 +24,12 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         part.replace(path)
     except BaseException:
-        with suppress(OSError):  # it may never have been made
+        with suppress(OSError):  # it may not exist
             part.unlink()
         raise
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a whole file, or leave what was there."""
+    """Write a file completely, or leave it unchanged."""
     with atomic_writer(path) as file:
         file.write(data)

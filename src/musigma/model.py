@@ -1,23 +1,37 @@
 """The model: a network with trained weights, its calibration, and the methods people call."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from musigma.images.conversion import ImageLike, as_batch
+from musigma.functional.constants import SIGMA_FLOOR
+from musigma.images.conversion import ImageLike
 from musigma.networks import Network, create, entries, entry
 from musigma.networks.weights_file import (
     SHIPPED,
     WeightsFile,
+    build,
     choose_scale,
     read_weights_file,
     write_weights_file,
 )
-from musigma.prediction.engines import Engine, make_engine
+from musigma.prediction.device import select_device
+from musigma.prediction.engines import (
+    Engine,
+    EngineCache,
+    OnnxEngine,
+    OpenVinoEngine,
+    export_onnx,
+    make_engine,
+    read_metadata,
+)
+from musigma.prediction.engines.base import device_of
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, Prediction, WeightsError, nearest
 from musigma.uncertainty.calibration import Calibration
@@ -30,20 +44,21 @@ class Interval(NamedTuple):
     high: Tensor
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Model:
     """A network with trained weights, in evaluation mode.
 
-    Calls of `predict` from several threads do not disturb each other.
+    Several threads may call `predict` of one model; each gets the result of its own image.
 
     Attributes:
-        network: The network.
+        network: The network. Without weights (on the device ``meta``) for an ONNX file.
         name: Registered name of its architecture.
         metadata: What the weights file says about training and data; empty for foreign files.
         digest: SHA-256 of the weights (names, types, shapes and values of all tensors). Two files
             with the same weights have the same digest. It is empty for a network without weights.
         calibration: Turns sigma into a standard deviation and an interval; `None` where the weights
             were never calibrated.
+        onnx: Content of the ONNX file that the model was loaded from; `None` for other models.
 
     Example:
         >>> model = load("edsr-baseline", scale=2)
@@ -58,6 +73,16 @@ class Model:
     metadata: dict[str, Any] = field(default_factory=dict)
     digest: str = ""
     calibration: Calibration | None = None
+    onnx: bytes | None = None
+    _engines: EngineCache = field(default_factory=EngineCache, init=False, compare=False)
+
+    def __repr__(self) -> str:
+        calibration = self.calibration
+        calibrated = f"{calibration.coverage:g} ({calibration.method})" if calibration else None
+        return (
+            f"Model({self.name!r}, scale={self.scale}, has_sigma={self.has_sigma}, "
+            f"calibrated_for={calibrated}, device={str(self.device)!r})"
+        )
 
     @property
     def scale(self) -> int:
@@ -74,17 +99,60 @@ class Model:
         """Whether `predict` needs ``noise_std``."""
         return self.network.takes_noise_level
 
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes."""
+        return torch.device("cpu") if self.onnx is not None else device_of(self.network)
+
     def to(self, device: str | torch.device) -> Self:
-        """Move the network to a device, such as ``"cuda"``, and return the model itself."""
-        self.network.to(device)
+        """Move the network to a device and return the model itself.
+
+        Args:
+            device: ``cpu``, ``cuda``, ``cuda:N``, ``mps``, or ``auto`` for a GPU if there is one.
+
+        Example:
+            >>> load("bicubic", scale=2).to("cpu").device
+            device(type='cpu')
+        """
+        target = select_device("cpu" if self.onnx is not None and device == "auto" else device)
+        if self.onnx is None:
+            self.network.to(target)
+        elif target.type != "cpu":
+            raise ConfigError(
+                f"a model from an ONNX file runs on the CPU, not on {target}; load its weights file"
+            )
         return self
+
+    def engine(
+        self, name: str | None = None, *, report: Callable[[str], None] = lambda _: None
+    ) -> Engine:
+        """Return what runs the model. It is made once and kept.
+
+        Args:
+            name: As for `musigma.prediction.engines.make_engine`; by default ``torch``, or ``onnx``
+                for a model from an ONNX file, which runs by ``onnx`` and ``openvino`` alone.
+            report: Called with a line for each engine that ``auto`` measured.
+        """
+        name = name or ("torch" if self.onnx is None else "onnx")
+        return self._engines.get(name, self.network, lambda: self._make_engine(name, report))
+
+    def _make_engine(self, name: str, report: Callable[[str], None]) -> Engine:
+        if self.onnx is None:
+            return make_engine(self.network, name, report=report)
+        if name in ("onnx", "auto"):
+            return OnnxEngine(self.onnx)
+        if name == "openvino":
+            return OpenVinoEngine(self.onnx)
+        raise ConfigError(
+            f"a model from an ONNX file runs by the engines onnx and openvino, not by {name}"
+        )
 
     def predict(
         self,
         image: ImageLike,
         *,
         noise_std: float | None = None,
-        engine: str | Engine = "torch",
+        engine: str | Engine | None = None,
         tile: int | None = None,
         memory: int = DEFAULT_MEMORY,
         progress: Callable[[int, int], None] | None = None,
@@ -92,13 +160,14 @@ class Model:
         """Restore an image or a batch of images.
 
         Args:
-            image: A PIL image, an array ``(H, W)`` or ``(H, W, C)``, or a tensor ``(C, H, W)`` or
-                ``(N, C, H, W)``. Integers use their full range (0 to 255 for 8 bits); floats lie in
-                ``[0, 1]``.
+            image: A PIL image, an array ``(H, W)``, ``(H, W, C)`` or ``(N, H, W, C)``, or a tensor
+                ``(C, H, W)`` or ``(N, C, H, W)``. Integers use the full range of their type (0 to
+                255 for 8 bits); floats lie in ``[0, 1]``.
             noise_std: Standard deviation of the noise in 8-bit levels, such as 25. Denoisers that
                 take the noise level need it; others refuse it.
-            engine: Name of an engine, or an engine made by `make_engine` for many images.
-            tile: Largest side of a tile; by default what `memory` allows.
+            engine: Name of an engine as for the method `engine`, or an engine. An engine that is
+                named is made at the first call and used again by later calls.
+            tile: Largest side of a tile; by default as large as `memory` allows.
             memory: Bytes that the forward pass of a tile may need.
             progress: Called after each tile with the number done and the number in all.
 
@@ -106,39 +175,83 @@ class Model:
             Mean and sigma, ``(N, C, scale * H, scale * W)`` float32 on the CPU. Sigma is `None` for
             a network without a sigma branch.
         """
-        batch = as_batch(image)
-        runner = make_engine(self.network, engine) if isinstance(engine, str) else engine
-        predictions = [
-            predict(
-                self.network,
-                single,
-                noise_std=noise_std,
-                engine=runner,
-                tile=tile,
-                memory=memory,
-                progress=progress,
-            )
-            for single in batch[:, None]
-        ]
-        return _concatenate(predictions)
+        return predict(
+            self.network,
+            image,
+            noise_std=noise_std,
+            engine=self.engine(engine) if engine is None or isinstance(engine, str) else engine,
+            tile=tile,
+            memory=memory,
+            progress=progress,
+        )
 
     def __call__(self, image: ImageLike, **options: Any) -> Prediction:
         """Restore an image; the same as `predict`."""
         return self.predict(image, **options)
 
+    def std(self, prediction: Prediction) -> Tensor:
+        """Return the calibrated standard deviation of every value.
+
+        Sigma itself is what the network was trained to predict, and no standard deviation.
+
+        Args:
+            prediction: What `predict` returned.
+
+        Example:
+            >>> model = load("edsr-baseline", scale=2)
+            >>> model.std(model.predict(torch.rand(1, 3, 8, 8))).shape
+            torch.Size([1, 3, 16, 16])
+        """
+        return self.require_calibration().std(_sigma_of(prediction))
+
     def interval(self, prediction: Prediction, *, coverage: float | None = None) -> Interval:
         """Return the interval of every value at the calibrated coverage.
+
+        What the calibration promises (`Calibration.promise`) holds under its conditions: for images
+        that were degraded as the held-out images were, predicted by this model in float32.
 
         Args:
             prediction: What `predict` returned.
             coverage: Share of the values that should lie inside, such as 0.9. The calibration must
                 match it; by default it is the calibration's own.
         """
-        calibration = self.require_calibration(coverage)
-        if prediction.sigma is None:
-            raise ConfigError("the prediction has no sigma, so it has no interval")
-        half_width = calibration.half_width(prediction.sigma)
+        half_width = self.require_calibration(coverage).half_width(_sigma_of(prediction))
         return Interval(prediction.mean - half_width, prediction.mean + half_width)
+
+    def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> None:
+        """Write a weights file with the metadata and calibration of the model, atomically.
+
+        Args:
+            path: Where; the suffix must be ``.safetensors``.
+            half: Store half-precision values at half the size; loading makes them float32 again.
+            metadata: Further entries, such as ``training=``, ``data=``, ``licence=``.
+        """
+        if self.onnx is not None:
+            raise ConfigError("a model from an ONNX file has no weights to save; copy the file")
+        stored = self.stored_metadata() | metadata
+        write_weights_file(Path(path), self.network, half=half, **stored)
+
+    def export(self, path: str | Path, *, opset: int | None = None) -> None:
+        """Write the model as an ONNX file, atomically; `load` reads it back.
+
+        The file takes ``input`` and gives ``mean`` and, with a sigma branch, ``sigma``; a model
+        that is calibrated also gives ``half_width``, the half-width of the interval.
+
+        Args:
+            path: Where; the suffix must be ``.onnx``.
+            opset: Version of the ONNX operators; by default the exporter's own choice.
+        """
+        if self.onnx is not None:
+            raise ConfigError("the model is an ONNX file already; copy the file")
+        calibration = self.calibration if self.has_sigma else None
+        export_onnx(
+            self.network,
+            path,
+            metadata=self.stored_metadata(),
+            digest=self.digest,
+            half_width=partial(_half_width, calibration) if calibration else None,
+            opset=opset,
+        )
 
     def stored_metadata(self) -> dict[str, Any]:
         """Return what a weights file of this model says: its metadata and its calibration."""
@@ -148,23 +261,51 @@ class Model:
     def require_calibration(self, coverage: float | None = None) -> Calibration:
         """Return the calibration, or say how to get one for this coverage."""
         calibration = self.calibration
-        if calibration is None or coverage not in (None, calibration.coverage):
-            state = f"calibrated for {calibration.coverage}" if calibration else "not calibrated"
-            wanted = f" --coverage {coverage}" if coverage is not None else ""
+        if calibration is None:
             raise ConfigError(
-                f"{self.name} is {state}; 'musigma calibrate{wanted}' fits it to held-out images"
+                f"{self.name} is not calibrated; 'musigma calibrate' fits it to held-out images"
+            )
+        if coverage not in (None, calibration.coverage):
+            raise ConfigError(
+                f"{self.name} is calibrated for a coverage of {calibration.coverage}, not of "
+                f"{coverage}; 'musigma calibrate' fits it to held-out images"
             )
         return calibration
+
+
+def _sigma_of(prediction: Prediction) -> Tensor:
+    if prediction.sigma is None:
+        raise ConfigError("the prediction has no sigma; use a model with a sigma branch")
+    return prediction.sigma
+
+
+def _half_width(calibration: Calibration, sigma: Tensor) -> Tensor:
+    """Compute `Calibration.half_width` by operations that every ONNX runtime has.
+
+    The map of the calibration is continuous and linear between its knots, so it is a sum of ramps
+    that begin at the knots.
+    """
+    knots, values = calibration.knots, calibration.values
+    slopes = [values[0] / knots[0]]
+    points = list(zip(knots, values, strict=True))
+    slopes += [(v - u) / (b - a) for (a, u), (b, v) in pairwise(points)]
+    slopes.append(values[-1] / knots[-1])
+    sigma = sigma.clamp_min(SIGMA_FLOOR)
+    std = slopes[0] * sigma
+    for knot, (before, after) in zip(knots, pairwise(slopes), strict=True):
+        if before != after:
+            std = std + (after - before) * torch.relu(sigma - knot)
+    return calibration.factor * std
 
 
 def load(model: str | Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
     """Load shipped weights by name, or any weights file by its path.
 
     Args:
-        model: A registered name, a weights file of musigma, or a released file of a known network.
-            A file that is called like a network must be given with its folder, such as
-            ``./edsr-baseline``.
-        scale: Zoom factor; needed for a name or a file that serves several.
+        model: A registered name, a weights file of musigma, a released file of a known network, or
+            an ONNX file of ``musigma export``. A file that is called like a network must be given
+            with its folder, such as ``./edsr-baseline``.
+        scale: Zoom factor; needed for a name or a file that exists for several.
         value_range: Range that the layers of a bare state dict work in, where the file does not
             tell it: 255 for most released networks, 1 for networks trained with musigma.
 
@@ -187,7 +328,9 @@ def load(model: str | Path, *, scale: int | None = None, value_range: float | No
 
 
 def load_file(path: Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
-    """Load a weights file: one of ours, or a foreign one recognised by its keys."""
+    """Load a weights file: one of ours, a foreign one recognised by its keys, or an ONNX file."""
+    if path.suffix == ".onnx":
+        return _load_onnx(path, scale)
     return _model_of(read_weights_file(path, scale=scale, value_range=value_range))
 
 
@@ -201,8 +344,7 @@ def save(path: str | Path, model: Model | Network, *, half: bool = False, **meta
         metadata: Further entries, such as ``training=``, ``data=``, ``licence=``.
     """
     if isinstance(model, Model):
-        stored = model.stored_metadata() | metadata
-        write_weights_file(Path(path), model.network, half=half, **stored)
+        model.save(path, half=half, **metadata)
     else:
         write_weights_file(Path(path), model, half=half, **metadata)
 
@@ -233,12 +375,19 @@ def _model_of(content: WeightsFile) -> Model:
     )
 
 
-def _concatenate(predictions: list[Prediction]) -> Prediction:
-    if len(predictions) == 1:
-        return predictions[0]
-    means, sigmas = zip(*predictions, strict=True)
-    sigma = None if sigmas[0] is None else torch.cat(sigmas)
-    return Prediction(torch.cat(means), sigma)
+def _load_onnx(path: Path, scale: int | None) -> Model:
+    metadata = read_metadata(path)
+    try:
+        with torch.device("meta"):
+            network = build(metadata).eval()
+    except (ConfigError, KeyError, TypeError) as error:
+        raise WeightsError(f"{path.name} describes no network known here: {error}") from error
+    if scale not in (None, network.scale):
+        raise ConfigError(f"{path.name} enlarges by {network.scale}, not by {scale}")
+    digest = str(metadata.pop("digest", ""))
+    metadata.pop("card", None)
+    model = _model_of(WeightsFile(network=network, metadata=metadata, digest=digest))
+    return replace(model, onnx=path.read_bytes())
 
 
 def shipped_models() -> Iterator[Path]:

@@ -1,8 +1,13 @@
 """The few names that every layer shares: what a model returns, and the errors a user may meet."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL.Image import Image as PilImage
 
 
 class Prediction(NamedTuple):
@@ -17,9 +22,41 @@ class Prediction(NamedTuple):
     mean: Tensor
     sigma: Tensor | None = None
 
+    def to_uint8(self) -> "NDArray[np.uint8]":
+        """Return the mean as an array of bytes: ``(H, W, C)``, or ``(N, H, W, C)`` of a batch.
+
+        Example:
+            >>> import torch
+            >>> Prediction(torch.full((1, 3, 4, 5), 0.5)).to_uint8().shape
+            (4, 5, 3)
+        """
+        levels = self.mean.detach().float().cpu().clamp(0, 1) * 255 + 0.5
+        array = levels.floor().byte().permute(0, 2, 3, 1).contiguous().numpy()
+        return array[0] if len(array) == 1 else array
+
+    def to_pil(self) -> "PilImage":
+        """Return the mean of one image as a PIL image of mode L or RGB.
+
+        Example:
+            >>> import torch
+            >>> Prediction(torch.full((1, 1, 4, 5), 0.5)).to_pil()  # doctest: +ELLIPSIS
+            <PIL.Image.Image image mode=L size=5x4 at ...>
+        """
+        from PIL import Image
+
+        if len(self.mean) != 1:
+            text = f"a PIL image holds one image, and this is a batch of {len(self.mean)}"
+            raise ImageError(f"{text}; use to_uint8")
+        array = self.to_uint8()
+        return Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
+
 
 class MusigmaError(Exception):
-    """Something the user can put right; commands print it as one line and exit with a code."""
+    """Something the user can put right; commands print it as one line and exit with a code.
+
+    Texts name arguments of Python functions in backticks, such as `noise_std`; commands print them
+    as options, such as ``--noise-std``.
+    """
 
 
 class ImageError(MusigmaError, ValueError):

@@ -14,15 +14,15 @@ from torch import Tensor
 
 from musigma.networks import Network, create, mean_only
 from musigma.prediction.engines.base import Engine, device_of
-from musigma.prediction.engines.choice import (
+from musigma.prediction.engines.fastest import (
     MAX_RMS,
-    Trial,
+    EngineTiming,
     candidates,
-    distance,
-    pick,
+    difference,
+    pick_fastest,
     sample_tile,
 )
-from musigma.prediction.engines.torch_engine import TorchEngine
+from musigma.prediction.engines.pytorch import TorchEngine
 
 Report = Callable[[str], None]
 
@@ -122,7 +122,7 @@ def bench_inference(
         seconds, bare_seconds, host_seconds = map(
             statistics.median, zip(*times[label], strict=True)
         )
-        trial = Trial(engine, seconds, *distance(engine(tile), expected))
+        trial = EngineTiming(engine, seconds, *difference(engine(tile), expected))
         trials[label] = trial
         timings[label] = {
             "median_ms": _ms(seconds),
@@ -136,7 +136,7 @@ def bench_inference(
             "largest_difference": trial.largest,
         }
         report(f"{label}: {timings[label]['median_ms']} ms")
-    auto = pick([trial for label, trial in trials.items() if label != EXTRA]).engine.name
+    auto = pick_fastest([trial for label, trial in trials.items() if label != EXTRA]).engine.name
     exact = [label for label, trial in trials.items() if trial.rms <= MAX_RMS]
     fastest = min(exact, key=lambda label: trials[label].seconds)
     return {

@@ -43,12 +43,12 @@ def bench_train(
 ) -> None:
     """Time the training step, a plain PyTorch loop, and a loop fed by a DataLoader."""
     from musigma.datasets.patch_bank import build_bank, load_images
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import select_device_and_threads
     from musigma.training.setup import training_data
     from studies.bench.training import bench_training
     from studies.study_recipes import load_study_recipe
 
-    chosen, selected = load_study_recipe(recipe), select_device(device)
+    chosen, selected = load_study_recipe(recipe), select_device_and_threads(device)
     dataset = training_data(chosen)
     with progress_bar(quiet=json) as bar:
         task = bar.add_task("loading images", total=len(dataset.items))
@@ -102,12 +102,12 @@ def bench_infer(
     from musigma.evaluation.record import Record, provenance
     from musigma.model import load
     from musigma.networks import num_params
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import select_device_and_threads
     from studies.bench.inference import all_engines, bench_inference
 
     if scale is None and model == DEFAULT_MODEL:
         scale = 2
-    loaded, selected = load(model, scale=scale), select_device(device)
+    loaded, selected = load(model, scale=scale), select_device_and_threads(device)
     # Everything that can fail comes before the timing, which takes minutes.
     psnr_of, described = _psnr_on(loaded, data, noise_std)
     network = loaded.network.to(selected)

@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from data.test_bad_images import BROKEN
 from PIL import Image
 
 from helpers.pictures import png
+from images.test_bad_images import BROKEN
 from musigma.images.image_io import ImageMeta, read_image, write_image
 from musigma.model import save
 from musigma.networks import create, with_sigma
-from musigma.restoration import resume_log as journal
+from musigma.restoration import resume_log
 
 
 def everything(folder):
-    """Every path below a folder, hidden ones but for the journal too, with its content."""
-    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != journal.NAME)
+    """Every path below a folder, hidden ones but for the log too, with its content."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != resume_log.NAME)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
 
 
@@ -55,7 +55,7 @@ def draw_bad(folder):
         folder / "folder.png": "holds no picture",
         folder / "pipe.png": "is not a regular file",
         folder / "notes.txt": "no picture format has the suffix '.txt'",
-        folder / "movie.gif": "no picture format has the suffix '.gif'",
+        folder / "movie.gif": "GIF pictures cannot be read; convert it to PNG",
         folder / "no-suffix": "no picture format has the suffix ''",
         folder / "missing.png": "does not exist",
         folder / "good.png" / "below.png": "does not exist",
@@ -92,8 +92,8 @@ def test_bad_files_among_good_ones(musigma, weights, tmp_path, monkeypatch, by_f
     assert result.code == 1
     assert len(result.errors) == len(bad)
     for path, line in bad.items():
-        (found,) = [each for each in result.errors if each.startswith(f"error: {path}: ")]
-        assert line in found
+        (error,) = [each for each in result.errors if each.startswith(f"error: {path}: ")]
+        assert line in error
     assert result.err.splitlines()[-1] == f"{len(good)} written to {out}, {len(bad)} failed"
     assert sorted(everything(out)) == good
     assert read_image(out / "pixel.png")[0].shape == (1, 3, 2, 2)

@@ -30,3 +30,9 @@ def test_an_error_is_one_line_whatever_it_holds(capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err == "error: [bold]two lines[/bold] :boom: " + "long " * 50 + "\n"
+
+
+def test_an_error_speaks_of_options(capsys):
+    """In Python the same error speaks of arguments."""
+    print_error("set `memory` or `noise_std`; `network` is no option")
+    assert capsys.readouterr().err == "error: set --memory or --noise-std; `network` is no option\n"

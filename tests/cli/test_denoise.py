@@ -9,7 +9,7 @@ from musigma.functional.noise import add_noise, image_generator
 from musigma.images.image_io import read_image, write_image
 from musigma.model import load, save
 from musigma.networks import create, with_sigma
-from musigma.prediction.predict import predict, with_noise_map
+from musigma.prediction.predict import predict
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_pictures_go_through_the_network_with_their_noise_level(musigma, denoise
         "noisy.npz",
     }
     image, _ = read_image(source)
-    expected = predict(load(denoiser).network, with_noise_map(image, 20)).mean.clamp(0, 1)
+    expected = predict(load(denoiser).network, image, noise_std=20).mean.clamp(0, 1)
     torch.testing.assert_close(read_image(out / "noisy.png")[0], expected, rtol=0, atol=0.51 / 255)
 
 
@@ -55,9 +55,31 @@ def test_level_is_estimated_for_each_picture(musigma, denoiser, tmp_path):
     words = ("-o", tmp_path / "out", "--noise-std", "auto", "--model", denoiser, "--json")
     result = musigma("denoise", tmp_path / "in", *words)
     assert result.code == 0
-    for one in json.loads(result.out)["done"]:
-        level = int(one["source"].rsplit("/", 1)[1].removesuffix(".png"))
-        assert one["noise_std"] == pytest.approx(level, rel=0.15)
+    for done in json.loads(result.out)["done"]:
+        level = int(done["source"].rsplit("/", 1)[1].removesuffix(".png"))
+        assert done["noise_std"] == pytest.approx(level, rel=0.15)
+
+
+def test_the_estimated_level_is_always_shown(musigma, denoiser, tmp_path):
+    source = noisy(tmp_path, level=30)
+    words = ("-o", tmp_path / "out", "--noise-std", "auto", "--model", denoiser)
+    (done,) = json.loads(musigma("denoise", source, *words, "--json").out)["done"]
+    assert done["noise_estimated"] is True
+    result = musigma("denoise", source, *words)
+    assert f"{source}: estimated noise level {done['noise_std']:.3g} of 255" in result.err
+    assert "warning" not in result.err
+    told = musigma("denoise", source, *words[:3], "30", *words[4:])
+    assert "estimated noise level" not in told.err
+
+
+def test_an_estimate_from_a_jpeg_is_a_warning(musigma, denoiser, tmp_path):
+    source = noisy(tmp_path, "night.jpg", level=30)
+    words = ("-o", tmp_path / "out", "--noise-std", "auto", "--model", denoiser)
+    result = musigma("denoise", source, *words)
+    assert f"warning: {source}: The noise level " in result.err
+    assert "was estimated from a lossy JPEG file" in result.err
+    (done,) = json.loads(musigma("denoise", source, *words, "--json").out)["done"]
+    assert "too low" in done["warnings"][0]
 
 
 def test_a_picture_too_small_for_an_estimate_is_named(musigma, denoiser, tmp_path):
@@ -104,19 +126,22 @@ def test_a_level_goes_with_networks_that_are_told_it(musigma, denoiser, tmp_path
     source, out = noisy(tmp_path), tmp_path / "out"
     result = musigma("denoise", source, "-o", out, "--model", denoiser)
     assert result.code == 2
-    assert "drunet must be told the noise level; give --noise-std" in result.errors[0]
+    assert "drunet needs the noise level; give --noise-std" in result.errors[0]
     save(tmp_path / "blind.safetensors", create("dncnn-colour", scale=1, num_layers=3, width=8))
     words = ("-o", out, "--model", tmp_path / "blind.safetensors")
     assert musigma("denoise", source, *words).code == 0
     result = musigma("denoise", source, *words, "--noise-std", "25")
     assert result.code == 2
-    assert "dncnn-colour is not told the noise level; leave --noise-std out" in result.errors[0]
+    assert "dncnn-colour takes no noise level; leave --noise-std out" in result.errors[0]
 
 
 def test_networks_that_enlarge_are_refused(musigma, weights, tmp_path):
     result = musigma("denoise", noisy(tmp_path), "-o", tmp_path / "out", "--model", weights)
     assert result.code == 2
     assert "tiny.safetensors enlarges by 2, not by 1" in result.errors[0]
+    words = ("-o", tmp_path / "out", "--model", "bicubic", "--noise-std", "auto")
+    result = musigma("denoise", noisy(tmp_path), *words)
+    assert "bicubic enlarges pictures; 'musigma upscale' uses it" in result.errors[0]
 
 
 def test_sigma_needs_a_branch(musigma, tmp_path):

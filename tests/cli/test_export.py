@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from musigma.images.image_io import read_image
 from musigma.model import load
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -24,11 +25,22 @@ def test_a_weights_file_becomes_an_onnx_file(musigma, weights, tmp_path):
         model.digest,
     )
     low = torch.rand(1, 3, 21, 18, generator=torch.Generator().manual_seed(0))
-    mean, sigma = onnxruntime.InferenceSession(path).run(None, {"low": low.numpy()})
+    mean, sigma = onnxruntime.InferenceSession(path).run(None, {"input": low.numpy()})
     with torch.inference_mode():
         expected = model.network(low)
     np.testing.assert_allclose(mean, expected.mean, atol=1e-5)
     np.testing.assert_allclose(sigma, expected.sigma, atol=1e-5)
+
+
+def test_an_onnx_file_enlarges_pictures(musigma, weights, photos, tmp_path):
+    assert musigma("export", weights, "-o", tmp_path / "tiny.onnx").code == 0
+    words = ["upscale", photos, "--device", "cpu"]
+    for model, folder in ((weights, "torch"), (tmp_path / "tiny.onnx", "onnx")):
+        result = musigma(*words, "--model", model, "-o", tmp_path / folder)
+        assert result.code == 0, result.err
+    for name in ("a.png", "b.png"):
+        ours, theirs = (read_image(tmp_path / kind / name)[0] for kind in ("onnx", "torch"))
+        assert (ours - theirs).abs().max() <= 1.01 / 255
 
 
 @pytest.mark.parametrize(

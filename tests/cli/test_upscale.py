@@ -2,6 +2,10 @@
 
 import itertools
 import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -9,22 +13,23 @@ import pytest
 import torch
 from PIL import Image, ImageCms
 
-from musigma.cli import restore
 from musigma.cli.common import screen
+from musigma.cli.restore import SharedOptions, _without_done
 from musigma.functional.geometry import dihedral, dihedral_inverse
 from musigma.images.image_io import ImageMeta, read_image, write_image
+from musigma.images.listing import ImageSource
 from musigma.model import load, save
 from musigma.networks import create, with_sigma
 from musigma.prediction.predict import predict
-from musigma.restoration import resume_log as journal
-from musigma.restoration.sigma_files import read_sigma
+from musigma.restoration import resume_log
+from musigma.restoration.error_maps import read_error_map
 from musigma.uncertainty.calibration import Calibration
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (13, 11, 3), np.uint8)
 
 
 def names(folder):
-    paths = (path for path in folder.rglob("*.*") if path.name != journal.NAME)
+    paths = (path for path in folder.rglob("*.*") if path.name != resume_log.NAME)
     return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
@@ -65,8 +70,9 @@ def test_formats_are_kept(musigma, weights, tmp_path):
         source, before = read_image(folder / name)
         result, after = read_image(out / name)
         assert result.shape == (1, source.shape[1], 26, 22), name
-        facts = ("format", "channels", "bits", "icc_profile")
-        assert [getattr(after, f) for f in facts] == [getattr(before, f) for f in facts], name
+        names_kept = ("format", "channels", "bits", "icc_profile")
+        for field in names_kept:
+            assert getattr(after, field) == getattr(before, field), (name, field)
         if before.alpha is not None:
             assert after.alpha.shape == (1, 1, 26, 22)
     assert (out / "photo.jpeg").read_bytes().startswith(b"\xff\xd8\xff")
@@ -91,34 +97,97 @@ def test_error_maps_and_arrays(musigma, weights, tmp_path):
     assert musigma(*words, "--sigma").code == 0
     assert names(out) == ["a.b.error-map.png", "a.b.png", "a.b.sigma.png"]
     mean, sigma = predict(load(weights).network, read_image(tmp_path / "a.b.png")[0])
-    assert torch.allclose(read_sigma(out / "a.b.sigma.png"), sigma, atol=1 / 65535, rtol=0)
+    stored = read_error_map(out / "a.b.sigma.png", "sigma").values
+    assert torch.allclose(stored, sigma, atol=1 / 65535, rtol=0)
     with Image.open(out / "a.b.error-map.png") as picture:
         assert picture.width > 10  # enlarged for the eye
     assert musigma(*words, "--npz").code == 0
-    assert torch.equal(read_sigma(out / "a.b.npz"), sigma)
+    assert torch.equal(read_error_map(out / "a.b.npz", "sigma").values, sigma)
     with np.load(out / "a.b.npz") as arrays:
         assert np.array_equal(arrays["mean"], mean.numpy())
 
 
-def test_a_calibration_widens_the_error_map(musigma, tmp_path):
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """A small EDSR x2 with a calibration, as a file."""
+    torch.manual_seed(0)
     network = with_sigma(create("edsr-baseline", scale=2, num_blocks=1, width=8), width=8, depth=1)
     calibration = Calibration(
-        method="pooled-quantile",
+        method="conformal-risk-control",
         knots=(1.0,),
         values=(1.5,),
         factor=2.0,
         coverage=0.9,
         confidence=None,
         num_images=9,
+        protocol={"degradation": "bicubic", "scale": 2},
     )
-    save(tmp_path / "w.safetensors", network, calibration=calibration.to_dict())
+    path = tmp_path_factory.mktemp("calibrated") / "w.safetensors"
+    save(path, network, calibration=calibration.to_dict())
+    return path
+
+
+def test_calibrated_files_have_three_names_for_three_things(musigma, calibrated, tmp_path):
     write_image(tmp_path / "a.png", torch.rand(1, 3, 7, 5))
-    words = ("-o", tmp_path / "out", "--model", tmp_path / "w.safetensors", "--sigma")
+    words = ("-o", tmp_path / "out", "--model", calibrated, "--sigma")
     assert musigma("upscale", tmp_path / "a.png", *words).code == 0
-    raw = predict(network.eval(), read_image(tmp_path / "a.png")[0]).sigma
-    for name, factor in (("a.sigma.png", 1.5), ("a.interval.png", 3.0)):
-        stored = read_sigma(tmp_path / "out" / name)
-        assert torch.allclose(stored, factor * raw, atol=1 / 65535, rtol=1e-6)
+    sigma = predict(load(calibrated).network, read_image(tmp_path / "a.png")[0]).sigma
+    files = {"sigma": ("a.sigma.png", 1), "std": ("a.std.png", 1.5)}
+    for quantity, (name, factor) in (files | {"half_width": ("a.interval.png", 3.0)}).items():
+        stored = read_error_map(tmp_path / "out" / name)
+        assert stored.quantity == quantity
+        expected = (factor * sigma).clamp(0, 1)
+        assert torch.allclose(stored.values, expected, atol=1 / 65535, rtol=1e-6)
+
+
+def test_the_promise_is_printed_with_its_condition(musigma, calibrated, tmp_path):
+    write_image(tmp_path / "a.png", torch.rand(1, 3, 7, 5))
+    words = ("upscale", tmp_path / "a.png", "-o", tmp_path / "out", "--model", calibrated)
+    promise = load(calibrated).calibration.promise
+    assert "clean, shrunk by 2 with bicubic" in promise
+    plain = musigma(*words, "--sigma")
+    assert f"Intervals: {promise}." in plain.err
+    assert "warning" not in plain.err
+    (done,) = json.loads(musigma(*words, "--sigma", "--json").out)["done"]
+    assert (done["promise"], done["promise_reason"]) == (promise, None)
+    assert "Intervals" not in musigma(*words).err  # no interval was asked for
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "reason"),
+    [
+        ("a.jpg", (), "it is a JPEG, and the model is calibrated for pictures without JPEG"),
+        ("a.png", ("--ensemble",), "the model is calibrated without --ensemble"),
+        (
+            "a.png",
+            ("--engine", "torch-bf16"),
+            "the model is calibrated in float32, and torch-bf",
+        ),
+    ],
+)
+def test_no_promise_where_it_does_not_hold(musigma, calibrated, tmp_path, name, words, reason):
+    write_image(tmp_path / name, torch.rand(1, 3, 9, 8))
+    words = ("upscale", tmp_path / name, "-o", tmp_path / "out", "--model", calibrated, *words)
+    plain = musigma(*words, "--page")
+    assert plain.code == 0
+    assert f"warning: the promise does not hold for this file: {reason}" in plain.err
+    assert "Intervals" not in plain.err
+    page = (tmp_path / "out" / "a.html").read_text()
+    assert "None for this file: " in page
+    assert "In expectation" not in page
+    (done,) = json.loads(musigma(*words, "--page", "--json").out)["done"]
+    assert done["promise"] is None
+    assert reason in done["promise_reason"]
+
+
+def test_one_warning_for_many_files(musigma, calibrated, tmp_path):
+    for name in ("a.jpg", "b.jpg", "c.jpg", "d.jpg", "e.png"):
+        write_image(tmp_path / "in" / name, torch.rand(1, 3, 9, 8))
+    words = ("upscale", tmp_path / "in", "-o", tmp_path / "out", "--model", calibrated, "--sigma")
+    lines = [line for line in musigma(*words).err.splitlines() if "promise" in line]
+    (line,) = lines
+    assert "the promise does not hold for 4 of 5 files" in line
+    assert ", ...): it is a JPEG" in line
 
 
 def test_json_is_one_object_and_progress_is_on_stderr(musigma, weights, tmp_path, monkeypatch):
@@ -130,8 +199,12 @@ def test_json_is_one_object_and_progress_is_on_stderr(musigma, weights, tmp_path
     (done,), (failed,) = content["done"], content["failed"]
     assert done["seconds"] > 0
     assert (done["width"], done["height"]) == (10, 14)
-    paths = {"source": "a.png", "output": "out/a.png", "sigma": "out/a.sigma.png"}
+    paths = {"source": "a.png", "output": "out/a.png"}
     assert {key: done[key] for key in paths} == {k: str(tmp_path / v) for k, v in paths.items()}
+    assert done["files"] == {
+        "sigma": str(tmp_path / "out" / "a.sigma.png"),
+        "picture": str(tmp_path / "out" / "a.error-map.png"),
+    }
     assert failed["source"] == str(tmp_path / "b.png")
     assert result.err == f"error: {failed['error']}\n"
     monkeypatch.setenv("FORCE_COLOR", "1")  # as if stderr were a terminal
@@ -154,9 +227,9 @@ def test_tiles_change_no_bit(musigma, weights, tmp_path):
         assert musigma(*words, "-o", tmp_path / tile, "--tile", tile).code == 0
     for number, tile in itertools.product(range(3), tiles):
         whole, tiled = (tmp_path / folder / f"{number}.npz" for folder in ("auto", tile))
-        with np.load(whole) as expected, np.load(tiled) as found:
-            assert np.array_equal(found["mean"], expected["mean"]), (number, tile)
-            assert np.array_equal(found["sigma"], expected["sigma"]), (number, tile)
+        with np.load(whole) as expected, np.load(tiled) as from_tiles:
+            assert np.array_equal(from_tiles["mean"], expected["mean"]), (number, tile)
+            assert np.array_equal(from_tiles["sigma"], expected["sigma"]), (number, tile)
 
 
 def test_a_source_is_never_replaced(musigma, weights, tmp_path):
@@ -203,7 +276,7 @@ def test_two_pictures_never_share_a_result(musigma, weights, tmp_path, second, o
         (["--device", "cuda:99"], "the device 'cuda:99' cannot be used"),
         (["--model", "edsr-basline"], "did you mean 'edsr-baseline'?"),
         (["--model", "nowhere/w.pth"], "there is no weights file nowhere/w.pth"),
-        (["--model", "bicubic"], "bicubic exists for scale (2, 3, 4); say which with --scale"),
+        (["--model", "bicubic"], "bicubic exists for scale (2, 3, 4); "),
         (["--model", "bicubic", "--scale", "5"], "bicubic exists for scale (2, 3, 4), not 5"),
         (["--model", "bicubic", "--scale", "2", "--sigma"], "bicubic has no sigma branch"),
         (["--model", "rcan", "--scale", "2"], "no trained weights ship for rcan x2"),
@@ -245,7 +318,7 @@ def test_a_coverage_that_nobody_fitted(musigma, weights, photos, tmp_path):
     words = ("upscale", photos, "-o", tmp_path / "out", "--model", weights, "--coverage", "0.9")
     result = musigma(*words)
     assert result.code == 2
-    assert "is not calibrated; 'musigma calibrate ... --coverage 0.9'" in result.err
+    assert "is not calibrated; 'musigma calibrate'" in result.err
     assert not (tmp_path / "out").exists()
 
 
@@ -260,11 +333,11 @@ def test_resume_leaves_out_what_is_done(musigma, weights, photos, tmp_path):
     words = ("upscale", photos, "-o", tmp_path / "out", "--model", weights, "--json")
     assert len(json.loads(musigma(*words).out)["done"]) == 2
     (tmp_path / "out" / "b.png").unlink()
-    found = json.loads(musigma(*words, "--resume").out)
-    assert found["skipped"] == [str(photos / "a.png")]
-    assert [one["source"] for one in found["done"]] == [str(photos / "b.png")]
-    found = json.loads(musigma(*words, "--resume", "--ensemble").out)
-    assert found["skipped"] == []
+    report = json.loads(musigma(*words, "--resume").out)
+    assert report["skipped"] == [str(photos / "a.png")]
+    assert [done["source"] for done in report["done"]] == [str(photos / "b.png")]
+    report = json.loads(musigma(*words, "--resume", "--ensemble").out)
+    assert report["skipped"] == []
     plain = musigma(*words[:-1], "--resume", "--ensemble")
     assert "0 written to" in plain.err
     assert "2 were there already, 0 failed" in plain.err
@@ -292,15 +365,114 @@ def test_approximate_tiles_are_told(musigma, tmp_path):
     assert done["exact"] is False
 
 
-@pytest.mark.parametrize("words", [("--engine", "ray"), ("--ray",), ("--ray", "--engine", "torch")])
-def test_ray_runs_an_engine_on_every_worker(musigma, weights, photos, tmp_path, monkeypatch, words):
-    here, used = restore._here, []
+@pytest.mark.parametrize(
+    ("words", "engine"),
+    [({"engine": "ray"}, None), ({"ray": True}, None), ({"ray": True, "engine": "x"}, "x")],
+)
+def test_ray_as_an_engine_means_the_default_engine_on_every_worker(tmp_path, words, engine):
+    shared = SharedOptions(inputs=["a.png"], output=tmp_path, **words)
+    assert shared.uses_ray
+    assert shared.to_options().engine == engine
+    assert not SharedOptions(inputs=["a.png"], output=tmp_path).uses_ray
 
-    def on_ray(model, sources, options, **others):
-        used.append(options.engine)
-        return here(model, sources, options, **others)
 
-    monkeypatch.setattr(restore, "_on_ray", on_ray)
-    done = musigma("upscale", photos, "-o", tmp_path / "out", "--model", weights, *words)
-    assert (done.code, used) == (0, ["torch"])
-    assert len(list((tmp_path / "out").glob("*.png"))) == 2
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")
+def test_a_ray_cluster_gives_the_same_files(weights, photos, tmp_path):
+    """The command in a process of its own, since Ray changes the process that starts it."""
+    (photos / "bad.png").write_bytes(b"no picture")
+    command = [sys.executable, "-m", "musigma", "upscale", photos, "--model", weights, "--sigma"]
+    environment = os.environ | {"RAY_worker_niceness": "0"}
+    for words in (("-o", tmp_path / "here"), ("-o", tmp_path / "ray", "--engine", "ray")):
+        done = subprocess.run(
+            [*command, *words, "--json", "--device", "cpu", "--memory", "64MiB"],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
+        )
+        assert done.returncode == 1, done.stderr
+        outcome = json.loads(done.stdout)
+        assert len(outcome["done"]) == 2
+        assert "bad.png: is not a PNG" in outcome["failed"][0]["error"]
+    assert names(tmp_path / "ray") == names(tmp_path / "here")
+    for name in names(tmp_path / "here"):
+        assert (tmp_path / "ray" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+def test_a_page_of_a_tiff_can_be_chosen(musigma, weights, tmp_path):
+    pages = [Image.new("L", (9, 8), level) for level in (0, 100, 255)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    words = ("upscale", tmp_path / "a.tif", "-o", tmp_path / "out", "--scale", 2)
+    result = musigma(*words, "--model", "bicubic")
+    assert "choose it with --frame, 0 to 2" in result.errors[0]
+    assert musigma(*words, "--model", "bicubic", "--frame", 2).code == 0
+    assert float(read_image(tmp_path / "out" / "a.tif")[0].min()) == 1
+
+
+def test_the_pixel_limit_can_be_changed(musigma, tmp_path):
+    write_image(tmp_path / "a.png", torch.rand(1, 3, 9, 8))
+    words = ("upscale", tmp_path / "a.png", "-o", tmp_path / "out", "--scale", 2)
+    result = musigma(*words, "--model", "bicubic", "--max-pixels", 71)
+    assert "the limit of 71; if you trust the file, raise --max-pixels" in result.errors[0]
+    assert musigma(*words, "--model", "bicubic", "--max-pixels", 72).code == 0
+
+
+def test_control_characters_in_names_are_not_printed(musigma, tmp_path, monkeypatch):
+    name = "\033]0;owned\a.png"
+    write_image(tmp_path / name, torch.rand(1, 3, 9, 8))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(screen, "is_interactive", True)
+    words = ("-o", tmp_path / "out\a", "--scale", 2, "--model", "bicubic")
+    result = musigma("upscale", tmp_path / name, *words)
+    assert result.code == 0
+    assert "\\x1b]0;owned\\x07.png" in result.err
+    assert "\a" not in result.err
+    assert "\033]0;" not in result.err
+    missing = musigma("upscale", tmp_path / name, *words[:-1], tmp_path / "\a.pth")
+    assert "\a" not in missing.err
+
+
+def test_resume_looks_at_each_of_many_files_once(tmp_path):
+    """A list of 20,000 files took minutes when a set was built again for each of them."""
+
+    num_hashes = 0
+
+    class CountedPath(type(Path())):
+        def __hash__(self):
+            nonlocal num_hashes
+            num_hashes += 1
+            return super().__hash__()
+
+    class Log:
+        def is_done(self, path):
+            return path.name.endswith("0.png")
+
+    sources = [ImageSource(CountedPath(f"{n}.png"), Path(f"{n}.png")) for n in range(20_000)]
+    remaining, skipped = _without_done(Log(), sources)
+    assert skipped == [source.path for source in sources[::10]]
+    assert len(remaining) == 18_000
+    assert num_hashes <= len(sources)
+
+
+def test_ctrl_c_says_how_to_go_on(musigma, weights, photos, tmp_path, monkeypatch):
+    add = resume_log.ResumeLog.add
+
+    def add_and_interrupt(self, restored):
+        add(self, restored)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(resume_log.ResumeLog, "add", add_and_interrupt)
+    words = ("upscale", photos, "-o", tmp_path / "out", "--model", weights)
+    result = musigma(*words)
+    assert result.code == 130
+    assert "Stopped: 1 of 2 written; --resume does the others" in result.err
+    monkeypatch.undo()
+    assert "1 written to" in musigma(*words, "--resume").err
+
+
+def test_a_denoiser_is_refused(musigma, photos, tmp_path):
+    result = musigma("upscale", photos, "-o", tmp_path / "out", "--model", "drunet-small")
+    assert result.code == 2
+    assert "drunet-small is a denoiser; 'musigma denoise' uses it" in result.errors[0]

@@ -21,7 +21,7 @@ from musigma.model import load, save
 from musigma.networks import create, with_sigma
 from musigma.prediction.predict import predict
 from musigma.restoration.batch import restore_files
-from musigma.restoration.restore_file import Options
+from musigma.restoration.options import Options
 from musigma.types import ConfigError
 from musigma.uncertainty.calibration import Calibration
 
@@ -120,7 +120,7 @@ def test_a_baseline_writes_error_maps(models, dataset, tmp_path):
     (source,) = list_images([str(dataset.items[0].target)])
     (done,) = restore_files(baseline, [source], options)
     assert (done.width, done.height) == (72, 80)
-    assert done.sigma.is_file()
+    assert done.files["sigma"].is_file()
 
 
 def test_what_goes_wrong(models, dataset):

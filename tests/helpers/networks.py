@@ -1,4 +1,4 @@
-"""Checks that every registered network must pass; `tests/networks/test_all_networks.py` runs them."""
+"""Checks that every registered network must pass; `test_all_networks.py` runs them."""
 
 import io
 import itertools
@@ -93,6 +93,14 @@ def one_of_each_class() -> list[tuple[str, int]]:
 def image_for(network: Network, height: int, width: int, *, num_images: int = 1) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.rand(num_images, network.in_channels, height, width, generator=generator)
+
+
+def image_and_level(network: Network, height: int, width: int) -> tuple[Tensor, dict[str, float]]:
+    """Return an image for `predict`, and the noise level as an option where one is needed."""
+    image = image_for(network, height, width)
+    if not network.takes_noise_level:
+        return image, {}
+    return image[:, :-1], {"noise_std": 25.0}
 
 
 def check_size(network: Network, height: int, width: int) -> None:

@@ -20,9 +20,9 @@ PIXELS = np.random.default_rng(0).integers(0, 256, (37, 31, 3), np.uint8)
 PNG = png(PIXELS)
 
 
-def encoded(kind, picture=None, **options):
+def encoded(format_name, picture=None, **options):
     buffer = io.BytesIO()
-    (picture or Image.fromarray(PIXELS)).save(buffer, kind, **options)
+    (picture or Image.fromarray(PIXELS)).save(buffer, format_name, **options)
     return buffer.getvalue()
 
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 from skimage.transform import downscale_local_mean
 
-from musigma.images.box_downsample import BoxMean
+from musigma.images.box_downsample import BoxDownsampler
 
 
 @pytest.mark.parametrize("num_rows", [1, 4, 64])
@@ -10,7 +10,7 @@ from musigma.images.box_downsample import BoxMean
 def test_boxes_are_those_of_another_library(num_rows, factor):
     image = torch.rand(1, 3, 36, 30, generator=torch.Generator().manual_seed(0))
     image = image[..., : 36 // factor * factor, : 30 // factor * factor]
-    view = BoxMean(factor)
+    view = BoxDownsampler(factor)
     for rows in image.split(num_rows, dim=2):
         view.add(rows)
     expected = downscale_local_mean(image.numpy(), (1, 1, factor, factor))

@@ -22,8 +22,8 @@ def test_strips_give_the_file_of_the_whole(tmp_path, suffix, bits):
         path = tmp_path / f"{height}.{suffix}"
         with image_writer(path, (1, 3, 201, 31), meta, alpha=alpha is not None) as rows:
             for top in range(0, 201, height):
-                some = slice(top, top + height)
-                rows.write(image[:, :, some], None if alpha is None else alpha[:, :, some])
+                part = slice(top, top + height)
+                rows.write(image[:, :, part], None if alpha is None else alpha[:, :, part])
         assert path.read_bytes() == (tmp_path / f"whole.{suffix}").read_bytes()
 
 

@@ -256,7 +256,7 @@ def test_float_tiff_is_read_as_it_is(tmp_path):
 def test_one_of_several_frames_must_be_chosen(tmp_path, name, frames):
     pages = [Image.fromarray(random_bytes(3, seed=seed)) for seed in range(frames)]
     pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:], lossless=True)
-    with pytest.raises(ImageError, match=r"holds 3 pages or frames.*frame=0 to frame=2"):
+    with pytest.raises(ImageError, match=r"holds 3 pages or frames.*with `frame`, 0 to 2"):
         read_image(tmp_path / name)
     with pytest.raises(ImageError, match="has no frame 3; its last one is 2"):
         read_image(tmp_path / name, frame=3)
@@ -279,7 +279,7 @@ def test_limits_are_ours_and_not_those_of_pillow(tmp_path, monkeypatch):
         filters = list(warnings.filters)
         values, _ = read_image(tmp_path / name, max_pixels=HEIGHT * WIDTH)
         assert values.shape[-2:] == (HEIGHT, WIDTH)
-        with pytest.raises(ImageError, match=r"31 x 37 pixels, .*limit of 1,146.*max_pixels"):
+        with pytest.raises(ImageError, match=r"31 x 37 pixels, .*limit of 1,146.*`max_pixels`"):
             read_image(tmp_path / name, max_pixels=HEIGHT * WIDTH - 1)
         assert Image.MAX_IMAGE_PIXELS == 100
         assert warnings.filters == filters
@@ -317,3 +317,24 @@ def test_smallest_picture(tmp_path):
             write_image(tmp_path / name, torch.ones(1, 3, 1, 1), ImageMeta(bits=bits))
             values, _ = read_image(tmp_path / name)
             assert torch.equal(values, torch.ones(1, 3, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "lossy"),
+    [
+        ("a.png", {}, False),
+        ("a.bmp", {}, False),
+        ("a.jpg", {"quality": 100}, True),
+        ("a.webp", {"quality": 90}, True),
+        ("alpha.webp", {"quality": 90}, True),
+        ("a.webp", {"lossless": True}, False),
+        ("alpha.webp", {"lossless": True}, False),
+        ("a.tif", {"compression": "tiff_deflate"}, False),
+        ("a.tif", {"compression": "jpeg"}, True),
+    ],
+)
+def test_lossy_files_are_known_when_they_are_read(tmp_path, name, options, lossy):
+    channels = 4 if name.startswith("alpha") else 3
+    samples = np.random.default_rng(0).integers(0, 256, (16, 16, channels), np.uint8)
+    Image.fromarray(samples).save(tmp_path / name, **options)
+    assert read_image(tmp_path / name)[1].lossy is lossy

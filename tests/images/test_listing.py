@@ -69,10 +69,8 @@ def test_a_link_to_nothing_is_not_passed_over(folder):
             "empty: holds no picture (.png .jpg .jpeg .webp .tif .tiff .bmp); folders below",
         ),
         (["*.bmp"], "*.bmp: matches no picture"),
-        (
-            ["same/a.jpg", "a.jpg"],
-            "a.jpg: its result would have the same name as that of same/a.jpg",
-        ),
+        ([""], "the name of an input is empty"),
+        (["film.gif"], "film.gif: GIF pictures cannot be read; convert it to PNG"),
         (["lost.png"], "lost.png: is a link to nowhere.png, which does not exist"),
         (["n" * 300 + ".png"], "could not be looked up (File name too long)"),
     ],
@@ -80,7 +78,7 @@ def test_a_link_to_nothing_is_not_passed_over(folder):
 def test_what_cannot_be_listed(folder, inputs, text):
     (folder / "empty").mkdir()
     (folder / "lost.png").symlink_to("nowhere.png")
-    make(folder, "same/a.jpg")
+    make(folder, "film.gif")
     with pytest.raises(ImageError) as caught:
         list_images(inputs)
     assert text in str(caught.value)
@@ -141,14 +139,14 @@ def test_results_below_an_input_are_left_out(tmp_path, monkeypatch):
     make(tmp_path, "in/a.png", "in/out/a.png", "in/outer/b.png", "in/deep/out/c.png")
     (tmp_path / "link").symlink_to("in")
 
-    def found(*inputs, results):
+    def paths_of(*inputs, results):
         listed = list_images(inputs, recursive=True, results=Path(results))
         return [source.path.as_posix() for source in listed]
 
     others = ["in/a.png", "in/deep/out/c.png", "in/outer/b.png"]
-    assert found("in", results="in/out") == others
-    assert found("in", results="link/out") == others
-    assert found("in/**/*.png", results="in/out") == others
-    assert found("in", results="elsewhere") == sorted([*others, "in/out/a.png"])
-    assert found("in", results="in") == sorted([*others, "in/out/a.png"])  # refused one by one
-    assert found("in/out/a.png", results="in/out") == ["in/out/a.png"]
+    assert paths_of("in", results="in/out") == others
+    assert paths_of("in", results="link/out") == others
+    assert paths_of("in/**/*.png", results="in/out") == others
+    assert paths_of("in", results="elsewhere") == sorted([*others, "in/out/a.png"])
+    assert paths_of("in", results="in") == sorted([*others, "in/out/a.png"])  # refused one by one
+    assert paths_of("in/out/a.png", results="in/out") == ["in/out/a.png"]

@@ -1,3 +1,5 @@
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -14,11 +16,18 @@ def test_arrays_come_back_however_they_were_cut(tmp_path):
             for top in range(0, 37, num_rows):
                 for name, values in arrays.items():
                     rows[name].write(values[:, :, top : top + num_rows])
-        with np.load(tmp_path / f"{num_rows}.npz", allow_pickle=False) as found:
-            assert sorted(found) == ["mean", "sigma"]
+        with np.load(tmp_path / f"{num_rows}.npz", allow_pickle=False) as stored:
+            assert sorted(stored) == ["mean", "sigma"]
             for name, values in arrays.items():
-                assert np.array_equal(found[name], values.numpy())
+                assert np.array_equal(stored[name], values.numpy())
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
+def test_the_description_is_one_string_of_json(tmp_path):
+    with npz_writer(tmp_path / "a.npz", ["std"], (1, 1, 2, 2), info={"unit": "1 = \u00b5"}) as rows:
+        rows["std"].write(torch.ones(1, 1, 2, 2))
+    with np.load(tmp_path / "a.npz", allow_pickle=False) as arrays:
+        assert json.loads(arrays["info"].item()) == {"unit": "1 = \u00b5"}
 
 
 def test_nothing_is_left_of_what_was_not_finished(tmp_path):

@@ -78,10 +78,10 @@ def test_one_see_through_colour(tmp_path, channels):
     samples[3, 5] = samples[7, 11] = samples[0, 0]
     key = chunk(b"tRNS", samples[0, 0].astype(">u2").tobytes())
     (tmp_path / "a.png").write_bytes(png(samples, extra=key))
-    found = samples_of(tmp_path / "a.png")
-    assert np.array_equal(found[..., :channels], samples)
-    assert set(zip(*np.nonzero(found[..., -1] == 0), strict=True)) >= {(0, 0), (3, 5), (7, 11)}
-    assert found[1, 1, -1] == 65535
+    decoded = samples_of(tmp_path / "a.png")
+    assert np.array_equal(decoded[..., :channels], samples)
+    assert set(zip(*np.nonzero(decoded[..., -1] == 0), strict=True)) >= {(0, 0), (3, 5), (7, 11)}
+    assert decoded[1, 1, -1] == 65535
 
 
 @pytest.mark.parametrize("channels", [1, 3, 4])
@@ -140,11 +140,11 @@ def test_tiff_with_colours_multiplied_by_alpha(tmp_path):
     alpha = straight[..., 3:]
     stored = np.rint(np.append(straight[..., :3] * alpha / 65535, alpha, 2)).astype(np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", stored, photometric="rgb", extrasamples=["assocalpha"])
-    found = samples_of(tmp_path / "a.tif")
+    decoded = samples_of(tmp_path / "a.tif")
     # A stored sample is off by at most a half, which division by alpha enlarges.
     bound = 0.5 * 65535 / alpha + 0.51
-    assert (np.abs(found[..., :3] - straight[..., :3]) <= bound).all()
-    assert np.array_equal(found[..., 3:], alpha)
+    assert (np.abs(decoded[..., :3] - straight[..., :3]) <= bound).all()
+    assert np.array_equal(decoded[..., 3:], alpha)
 
 
 def test_tiff_in_separate_planes_is_refused_and_never_read_wrongly(tmp_path):

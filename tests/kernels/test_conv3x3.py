@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import conv2d, prelu
 
-from musigma.functional import convolution
+from musigma.kernels import conv3x3 as convolution
 from musigma.kernels.conv3x3 import convolve
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -49,24 +49,24 @@ def test_compilers_are_told_its_shape(case):
     assert convolve(*meta, **options).shape == expected.shape
 
 
-def tried(monkeypatch, error: float, seconds: dict) -> convolution.Trial:
+def tried(monkeypatch, error: float, seconds: dict) -> convolution.ConvTiming:
     """A trial in which our kernel is off by so much, and all take the time they are said to."""
 
-    def by_kernel(form, **case):
-        return convolution._by_torch(**case) * (1 + error)
+    def with_kernel(config, **case):
+        return convolution._convolve_with_torch(**case) * (1 + error)
 
     def milliseconds(function, case):
         assert function(**case).shape == PLAIN.shape
         return seconds[function.args[0] if isinstance(function, partial) else function.__name__]
 
-    monkeypatch.setattr(convolution, "_by_kernel", by_kernel)
+    monkeypatch.setattr(convolution, "_convolve_with_kernel", with_kernel)
     monkeypatch.setattr(convolution, "_milliseconds", milliseconds)
     case = {"image": IMAGE, "weight": WEIGHT, "bias": BIAS, "add": OUTPUT}
-    return convolution._try(case)
+    return convolution._time_case(case)
 
 
-SECONDS = {"_by_torch": 3.0, "_as_compiled": 2.5}
-FIRST, SECOND, THIRD = convolution.FORMS
+SECONDS = {"_convolve_with_torch": 3.0, "_like_compiled": 2.5}
+FIRST, SECOND, THIRD = convolution.TILE_CONFIGS
 
 
 def test_the_fastest_way_is_taken(monkeypatch):
@@ -76,20 +76,29 @@ def test_the_fastest_way_is_taken(monkeypatch):
 
 
 def test_a_wrong_kernel_is_never_taken(monkeypatch):
-    fast = dict.fromkeys(convolution.FORMS, 0.1)
+    fast = dict.fromkeys(convolution.TILE_CONFIGS, 0.1)
     assert tried(monkeypatch, 0.1, SECONDS | fast) == (None, 3.0, 2.5)
 
 
-def test_what_pays_is_decided_on_the_whole(monkeypatch):
-    trials = [convolution.Trial(FIRST, 1.0, 3.0), convolution.Trial(None, 4.0, 3.0)]
-    monkeypatch.setattr(convolution, "_trial_of", lambda case: case["trial"])
-    assert convolution.pays([{"trial": trial} for trial in trials])
-    assert not convolution.pays([{"trial": trials[1]}])
-    assert not convolution.pays([{"trial": trials[0]}, {"trial": None}])
+def test_all_cases_together_decide_what_is_faster(monkeypatch):
+    trials = [convolution.ConvTiming(FIRST, 1.0, 3.0), convolution.ConvTiming(None, 4.0, 3.0)]
+    monkeypatch.setattr(convolution, "_timing_of", lambda case: case["trial"])
+    assert convolution.is_faster_than_compiled([{"trial": trial} for trial in trials])
+    assert not convolution.is_faster_than_compiled([{"trial": trials[1]}])
+    assert not convolution.is_faster_than_compiled([{"trial": trials[0]}, {"trial": None}])
 
 
-def test_without_a_gpu_nothing_pays():
-    assert not convolution.pays([{"image": IMAGE, "weight": WEIGHT}])
+def test_without_a_gpu_our_kernel_is_never_faster():
+    assert not convolution.is_faster_than_compiled([{"image": IMAGE, "weight": WEIGHT}])
+
+
+def test_add_and_mask_together_are_refused():
+    """The kernel reads one further tensor, and would take the one for the other."""
+    with pytest.raises(ValueError, match="add or mask, not both"):
+        convolution.convolve(IMAGE, WEIGHT, BIAS, add=OUTPUT, mask=OUTPUT)
+    meta = [part.to("meta") for part in (IMAGE, WEIGHT, BIAS, OUTPUT)]
+    with pytest.raises(ValueError, match="add or mask, not both"):
+        convolution.convolve(*meta, mask=meta[3])
 
 
 @pytest.mark.gpu
@@ -98,21 +107,21 @@ def test_without_a_gpu_nothing_pays():
 def test_our_kernel_agrees_with_cudnn(case):
     given, options, expected = CASES[case]
     case = dict(zip(("image", "weight", "bias"), given, strict=False)) | options
-    there = {
+    on_gpu = {
         name: part.cuda().bfloat16() if isinstance(part, torch.Tensor) else part
         for name, part in case.items()
     }
-    wanted = expected.cuda()
-    ways = [partial(convolution._by_kernel, form) for form in convolution.FORMS]
-    for way in (*ways, convolution._by_torch):
-        found = way(**there).float()
-        assert (found - wanted).abs().max() < convolution.TOLERANCE * wanted.abs().max()
+    expected = expected.cuda()
+    ways = [partial(convolution._convolve_with_kernel, form) for form in convolution.TILE_CONFIGS]
+    for way in (*ways, convolution._convolve_with_torch):
+        found = way(**on_gpu).float()
+        assert (found - expected).abs().max() < convolution.TOLERANCE * expected.abs().max()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("backwards", [False, True])
-@pytest.mark.parametrize("form", convolution.FORMS)
+@pytest.mark.parametrize("form", convolution.TILE_CONFIGS)
 def test_our_kernel_never_wavers(backwards, form):
     """On a full card, again and again: a kernel that overtakes its own loads fails here."""
     image = torch.randn(256, 64, 48, 48, device="cuda", dtype=torch.bfloat16)
@@ -120,10 +129,10 @@ def test_our_kernel_never_wavers(backwards, form):
     weight = torch.randn(64, 64, 3, 3, device="cuda", dtype=torch.bfloat16) / 24
     weight = weight.contiguous(memory_format=torch.channels_last)
     case = {"image": image, "weight": weight, "add": image, "backwards": backwards}
-    first = convolution._by_kernel(form, **case)
+    first = convolution._convolve_with_kernel(form, **case)
     exact = {name: p.float() if isinstance(p, torch.Tensor) else p for name, p in case.items()}
-    expected = convolution._by_torch(**exact)
+    expected = convolution._convolve_with_torch(**exact)
     assert (first.float() - expected).abs().max() < convolution.TOLERANCE * expected.abs().max()
     for _ in range(50):
-        again = convolution._by_kernel(form, **case)
+        again = convolution._convolve_with_kernel(form, **case)
         assert torch.equal(again, first)

@@ -1,17 +1,18 @@
-"""Tiles give what the whole image gives: to the bit for every network with a radius, or nearly."""
+"""Tiles give what the whole image gives, as near as `musigma.prediction.tiling` promises."""
 
 import inspect
+from dataclasses import replace
 
 import pytest
 import torch
 
-from helpers.networks import REDUCED, build, image_for
+from helpers.networks import REDUCED, build, image_and_level
 from musigma.networks import create, entries, with_sigma
 from musigma.networks.tile_exact_layers import SubPixelDeconv2d, WideConv2d
 from musigma.prediction.predict import predict
-from musigma.prediction.tiling import GLOBAL_OVERLAP
+from musigma.prediction.tiling import GLOBAL_OVERLAP, TILE_TOLERANCE
 
-# Tiles read at least 20,481 pixels (`tiling.SMALL`), so that these are cut into 2 to 6 of them.
+# Tiles read more than `tiling.SMALL_CONVOLUTION` pixels, so that these are cut into 2 to 6 of them.
 SIZES = [(151, 157), (37, 613), (223, 101)]
 TILES = [70, 90, 111]
 
@@ -37,50 +38,53 @@ def small(name, scale):
 
 
 def differences(network, sizes=SIZES):
-    """The largest difference of mean and of sigma over all sizes and tiles."""
+    """The largest differences of mean and sigma, as shares of their largest values."""
     largest = [0.0, 0.0]
     for size in sizes:
-        image = image_for(network, *size)
-        with torch.inference_mode():
-            whole = network(image)
+        image, options = image_and_level(network, *size)
+        whole = predict(network, image, tile=10_000, **options)
         for tile in TILES:
-            for part, (ours, theirs) in enumerate(
-                zip(predict(network, image, tile=tile), whole, strict=True)
-            ):
-                largest[part] = max(largest[part], float((ours - theirs).abs().max()))
+            tiled = predict(network, image, tile=tile, **options)
+            for part, (ours, theirs) in enumerate(zip(tiled, whole, strict=True)):
+                share = float((ours - theirs).abs().max() / theirs.abs().max().clamp_min(1e-30))
+                largest[part] = max(largest[part], share)
     return largest
 
 
 def names(*, is_local):
     with torch.device("meta"):
         return [
-            (entry.name, entry.scales[0])
+            pytest.param(entry.name, entry.scales[0], id=entry.name)
             for entry in entries()
             if (create(entry.name, scale=entry.scales[0]).receptive_radius is not None) is is_local
         ]
 
 
 @pytest.mark.parametrize(("name", "scale"), names(is_local=True))
-def test_every_network_with_a_radius_gives_the_same_bits(name, scale):
+def test_tiles_of_every_network_with_a_radius_are_near_the_whole(name, scale):
     # RPCNN compares 961 shifts of each pixel: one size takes as long as three of all others.
     sizes = SIZES[:1] if name.startswith("rpcnn") else SIZES
-    assert differences(small(name, scale), sizes) == [0.0, 0.0]
+    assert max(differences(small(name, scale), sizes)) <= TILE_TOLERANCE
 
 
 def test_tiles_of_a_network_that_sees_everything_are_near():
     mean, sigma = differences(build("imdn", 2, sigma=True), SIZES[:1])
-    assert 0 < mean < 0.02  # with random weights; 5 levels of 255 at the worst pixel
-    assert 0 < sigma < 0.002
+    assert TILE_TOLERANCE < mean < 0.05  # with random weights, at the worst pixel
+    assert 0 < sigma < 0.05
 
 
 def test_tiles_of_a_network_that_sees_everything_blend_into_each_other():
     """Where tiles meet, the step from one level to the next becomes a ramp of 32 pixels."""
 
     class TileMean(type(create("bicubic", scale=2))):
-        radius = feature_receptive_radius = None
+        def __init__(self, *, scale):
+            super().__init__(scale=scale)
+            radii = {"receptive_radius": None, "feature_receptive_radius": None}
+            self.info = replace(self.info, **radii)
 
-        def reconstruct(self, features, low):
-            return super().reconstruct(low.mean((2, 3), keepdim=True).expand_as(low), low)
+        def reconstruct(self, features, degraded):
+            level = degraded.mean((2, 3), keepdim=True).expand_as(degraded)
+            return super().reconstruct(level, degraded)
 
     image = torch.zeros(1, 3, 30, 1000)
     image[..., 500:] = 1

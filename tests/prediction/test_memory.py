@@ -71,7 +71,10 @@ def test_the_peak_of_a_large_picture(tmp_path):
             slice(one.start - 2 * edge, 284) for one, edge in zip(inner, (top, left), strict=True)
         ]
         expected = (mean[..., cut[0], cut[1]] * 255 + 0.5).floor()
-        assert torch.equal((result[..., inner[0], inner[1]] * 255).round(), expected)
+        levels = (result[..., inner[0], inner[1]] * 255).round()
+        # A value that lies between two levels may be rounded to the one or to the other.
+        assert (levels - expected).abs().max() <= 1
+        assert (levels != expected).float().mean() < 1e-3
 
 
 @pytest.mark.parametrize("scale", [1, 2, 3])

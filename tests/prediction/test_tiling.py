@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import torch
 from musigma.networks import create, with_sigma
 from musigma.prediction.tiling import (
     GLOBAL_BORDER,
-    LARGEST,
+    MAX_TILE,
     border_of,
     bytes_per_pixel,
     bytes_per_row,
@@ -95,14 +96,14 @@ def test_the_rows_of_a_wide_picture_have_their_share(width):
 
 
 def test_no_tile_is_endless():
-    assert tile_for_memory(create("bicubic", scale=2), memory=2**40) == LARGEST == 1024
+    assert tile_for_memory(create("bicubic", scale=2), memory=2**40) == MAX_TILE == 1024
 
 
 def test_too_little_memory_names_the_least_that_works():
     network = with_sigma(create("edsr-baseline", scale=4))
     with pytest.raises(ConfigError, match="1 MiB are too few for one tile") as caught:
         tile_for_memory(network, memory=2**20)
-    least = int(re.search(r"give at least (\d+) MiB", str(caught.value))[1])
+    least = int(re.search(r"to at least (\d+) MiB", str(caught.value))[1])
     assert tile_for_memory(network, memory=least * 2**20) >= 1
     with pytest.raises(ConfigError):
         tile_for_memory(network, memory=(least - 1) * 2**20)
@@ -110,10 +111,8 @@ def test_too_little_memory_names_the_least_that_works():
 
 def test_a_network_that_holds_more_gets_smaller_tiles():
     usual, wide = (create("rnan", scale=1, num_groups=3, width=8) for _ in range(2))
-    usual.fixed_activation_floats, wide.activation_floats_per_pixel = (
-        0,
-        4 * bytes_per_pixel(usual) // 4,
-    )
+    usual.info = replace(usual.info, fixed_activation_floats=0)
+    wide.info = replace(wide.info, activation_floats_per_pixel=bytes_per_pixel(usual))
     assert bytes_per_pixel(wide) == 4 * bytes_per_pixel(usual)
     memory = 2**29
     # The border, and cells of two pixels that may begin or end one pixel outside.
@@ -121,7 +120,7 @@ def test_a_network_that_holds_more_gets_smaller_tiles():
     assert wide.fixed_activation_floats == 2 * 2**24  # pairs, before and after softmax: 128 MiB
     for network, rest in ((usual, 2**29), (with_sigma(usual), 2**29), (wide, 2**29 - 2**27)):
         side = tile_for_memory(network, memory=memory)
-        assert side == min(LARGEST, math.isqrt(rest // bytes_per_pixel(network)) - around)
+        assert side == min(MAX_TILE, math.isqrt(rest // bytes_per_pixel(network)) - around)
 
 
 MEASURE = """

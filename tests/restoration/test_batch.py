@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,11 +18,22 @@ from musigma.images.listing import ImageSource
 from musigma.model import Model, save
 from musigma.networks import create, with_sigma
 from musigma.restoration import batch
-from musigma.restoration.batch import Failed, restore_files
-from musigma.restoration.pipe import Pipe
-from musigma.restoration.restore_file import Options, restore_file
-from musigma.restoration.resume_log import NAME, Journal
+from musigma.restoration.batch import Failed, StripQueue, restore_files
+from musigma.restoration.options import Options
+from musigma.restoration.restore_file import restore_file
+from musigma.restoration.resume_log import NAME, ResumeLog
 from musigma.types import ConfigError, ImageError
+from musigma.uncertainty.calibration import Calibration
+
+CALIBRATION = Calibration(
+    method="pooled-quantile",
+    knots=(1.0,),
+    values=(1.5,),
+    factor=2.0,
+    coverage=0.9,
+    confidence=None,
+    num_images=9,
+)
 
 
 def model_of(name="edsr-baseline", scale=2):
@@ -48,8 +58,8 @@ def test_a_batch_gives_the_files_that_each_gives_alone(tmp_path):
     together = replace(alone, folder=tmp_path / "together")
     for source in sources:
         restore_file(model, source, alone)
-    found = list(restore_files(model, sources, together))
-    assert {one.source for one in found} == {source.path for source in sources}
+    outcomes = list(restore_files(model, sources, together))
+    assert {outcome.source for outcome in outcomes} == {source.path for source in sources}
     assert contents(together.folder) == contents(alone.folder)
     assert len(contents(together.folder)) == 5 * len(sources)
 
@@ -58,10 +68,10 @@ def test_bad_files_are_told_and_the_others_done(tmp_path):
     model, sources = model_of(), write_sources(tmp_path / "in")
     sources[1].path.write_bytes(b"no picture")
     sources[3].path.unlink()
-    found = list(restore_files(model, sources, Options(folder=tmp_path / "out")))
-    failed = [one for one in found if isinstance(one, Failed)]
-    assert {one.source for one in failed} == {sources[1].path, sources[3].path}
-    assert all(one.error.startswith(f"{one.source}: ") for one in failed)
+    outcomes = list(restore_files(model, sources, Options(folder=tmp_path / "out")))
+    failed = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    assert {outcome.source for outcome in failed} == {sources[1].path, sources[3].path}
+    assert all(outcome.error.startswith(f"{outcome.source}: ") for outcome in failed)
     assert sorted(contents(tmp_path / "out")) == ["0.png", "2.png", "4.png"]
 
 
@@ -69,14 +79,14 @@ def test_what_is_wrong_with_all_files_ends_the_batch(tmp_path):
     model, sources = model_of(), write_sources(tmp_path / "in")
     with pytest.raises(ConfigError, match="too few for one tile"):
         list(restore_files(model, sources, Options(folder=tmp_path / "out", memory=1000)))
-    assert not [one for one in threading.enumerate() if one.name.startswith("musigma-")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("musigma-")]
 
 
 def test_a_result_that_cannot_be_written_fails_alone(tmp_path):
     model, sources = model_of(), write_sources(tmp_path / "in")
     (tmp_path / "out" / "2.png").mkdir(parents=True)
-    found = list(restore_files(model, sources, Options(folder=tmp_path / "out")))
-    (failed,) = [one for one in found if isinstance(one, Failed)]
+    outcomes = list(restore_files(model, sources, Options(folder=tmp_path / "out")))
+    (failed,) = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
     assert failed.source == sources[2].path
     assert "2.png: is a folder" in failed.error
     assert len(contents_of_files(tmp_path / "out")) == 4
@@ -91,13 +101,13 @@ def test_no_more_pictures_in_memory_than_fit(tmp_path, monkeypatch):
     model, sources = model_of(), write_sources(tmp_path / "in")
     sizes = [batch._bytes_in_memory(model, source) for source in sources]
     assert sizes[0] == 13 * 11 * (8 + 4 * 3 * 4 * 2)
-    seen, held = [], batch._Batch.read_ahead
+    seen, held = [], batch._Batch.start_reading
 
     def watched(self):
         held(self)
-        seen.append(len(self.held))
+        seen.append(len(self.num_bytes))
 
-    monkeypatch.setattr(batch._Batch, "read_ahead", watched)
+    monkeypatch.setattr(batch._Batch, "start_reading", watched)
     monkeypatch.setattr(batch, "NUM_THREADS", 3)
     options = Options(folder=tmp_path / "out", tile=100, memory=2 * (sizes[-1] + sizes[-2]))
     assert len(list(restore_files(model, sources, options))) == 5
@@ -108,35 +118,44 @@ def test_no_more_pictures_in_memory_than_fit(tmp_path, monkeypatch):
     assert max(seen) == 1
 
 
-def test_a_pipe_holds_nothing_and_tells_both_ends():
-    pipe, taken = Pipe(), []
+def test_a_strip_queue_hands_over_one_strip_at_a_time():
+    strips, taken, offered = StripQueue(), [], []
 
     def take():
-        taken.extend(pipe)
+        for strip in strips:
+            # At most the strip that was just taken and the next one have been offered.
+            assert len(offered) <= len(taken) + 2
+            taken.append(strip)
 
     taker = threading.Thread(target=take)
     taker.start()
-    assert all(pipe.put(number) for number in range(3))
-    pipe.close()
-    taker.join(10)
+    for number in range(3):
+        offered.append(number)
+        assert strips.put(number)
+    strips.end()
+    taker.join(60)
     assert taken == [0, 1, 2]
-    broken = Pipe()
-    broken.close(ImageError("wrong"))
-    assert broken.put(1) is False
+
+
+def test_a_strip_queue_tells_both_ends_of_errors():
+    strips = StripQueue()
+    strips.end(ImageError("wrong"))
     with pytest.raises(ImageError, match="wrong"):
-        list(broken)
+        list(strips)
+    strips.stop()
+    assert strips.put(1) is False
 
 
-def test_the_journal_knows_what_is_done(tmp_path):
+def test_the_log_knows_what_is_done(tmp_path):
     model, (source, other, *_) = model_of(), write_sources(tmp_path / "in")
     options = Options(folder=tmp_path / "out", sigma=True)
-    for one in restore_files(model, [source], options):
-        Journal(model, options).add(one)
+    for done in restore_files(model, [source], options):
+        ResumeLog(model, options).add(done)
     with (tmp_path / "out" / NAME).open("a") as file:
         file.write('\n{"source": "half a li')  # what a run that is killed may leave
 
     def is_done(path=source.path, model=model, **changes):
-        return Journal(model, replace(options, **changes)).is_done(path)
+        return ResumeLog(model, replace(options, **changes)).is_done(path)
 
     assert is_done()
     assert not is_done(other.path)
@@ -144,11 +163,13 @@ def test_the_journal_knows_what_is_done(tmp_path):
     assert not is_done(sigma=False)
     assert not is_done(ensemble=True)
     assert not is_done(model=replace(model, digest="other weights"))
+    assert not is_done(model=replace(model, calibration=CALIBRATION))
+    assert is_done(max_pixels=10**6)
     (tmp_path / "out" / ".musigma-0123.part").write_bytes(b"half a file")
-    Journal(model, options).remove_parts()
+    ResumeLog(model, options).remove_unfinished_files()
     assert sorted(contents(tmp_path / "out")) == ["0.error-map.png", "0.png", "0.sigma.png"]
-    for one in restore_files(model, [other], options):
-        Journal(model, options).add(one)
+    for done in restore_files(model, [other], options):
+        ResumeLog(model, options).add(done)
     assert is_done()
     assert is_done(other.path)
     (tmp_path / "out" / "0.sigma.png").unlink()
@@ -157,39 +178,70 @@ def test_the_journal_knows_what_is_done(tmp_path):
     assert not is_done(other.path)
 
 
-def run(words):
-    return [sys.executable, "-m", "musigma", *map(str, words)]
+KILLED = """
+import os, signal
+from musigma.cli.main import main
+from musigma.restoration.resume_log import ResumeLog
 
+add, num_added = ResumeLog.add, 0
 
-def num_lines(path):
-    return path.read_text().count("{") if path.exists() else 0
+def add_and_die(self, restored):
+    global num_added
+    add(self, restored)
+    num_added += 1
+    if num_added == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+ResumeLog.add = add_and_die
+main()
+"""
 
 
 def test_a_killed_batch_goes_on_where_it_was(tmp_path):
-    """SIGKILL after the second result; then the same files, bit for bit, and only those left."""
+    """SIGKILL after the second entry of the log; then only the other files are restored."""
     torch.manual_seed(0)
     network = with_sigma(create("edsr-baseline", scale=2, num_blocks=1, width=8), width=8, depth=1)
     save(tmp_path / "w.safetensors", network)
-    write_sources(tmp_path / "in", num_files=12)
+    write_sources(tmp_path / "in", num_files=7)
     words = ["upscale", tmp_path / "in", "--model", tmp_path / "w.safetensors", "--sigma"]
-    subprocess.run(run([*words, "-o", tmp_path / "whole"]), check=True, capture_output=True)
+    words = [str(word) for word in words]
+    program = [sys.executable, "-m", "musigma", *words, "-o"]
+    subprocess.run([*program, tmp_path / "whole"], check=True, capture_output=True)
     out = tmp_path / "killed"
-    with subprocess.Popen(run([*words, "-o", out]), stderr=subprocess.DEVNULL) as process:
-        deadline = time.monotonic() + 60
-        while num_lines(out / NAME) < 2 and time.monotonic() < deadline:
-            time.sleep(0.001)
-        process.send_signal(signal.SIGKILL)
-    num_done = num_lines(out / NAME)
+    killed = subprocess.run([sys.executable, "-c", KILLED, *words, "-o", out], check=False)
+    assert killed.returncode == -signal.SIGKILL
     before = {path: path.stat().st_mtime_ns for path in out.glob("[!.]*")}
-    assert 2 <= num_done < 12
-    again = subprocess.run(
-        run([*words, "-o", out, "--resume", "--json"]), check=True, capture_output=True, text=True
-    )
-    found = json.loads(again.stdout)
-    assert len(found["skipped"]) + len(found["done"]) == 12
-    assert abs(len(found["skipped"]) - num_done) <= 1  # the last line may be half written
+    with (out / NAME).open("a") as file:
+        file.write('\n{"source": "half a line')
+    command = [*program, out, "--resume", "--json"]
+    again = subprocess.run(command, check=True, capture_output=True, text=True)
+    outcome = json.loads(again.stdout)
+    assert (len(outcome["skipped"]), len(outcome["done"])) == (2, 5)
     assert contents(out) == contents(tmp_path / "whole")
-    assert not list(out.glob("*.part"))
-    names = [Path(path).stem for path in found["skipped"]]
+    assert not list(out.glob(".*.part"))
+    names = [Path(path).stem for path in outcome["skipped"]]
     kept = [out / f"{name}{end}" for name in names for end in (".png", ".sigma.png")]
     assert all(path.stat().st_mtime_ns == before[path] for path in kept)
+
+
+DAMAGED = ["5", "[]", "null", '"text"', '{"a": 2}', "\udcff", "[" * 100_000]
+
+
+@pytest.mark.parametrize("line", DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_log_only_means_that_more_is_to_do(tmp_path, line):
+    model, (source, *_) = model_of(), write_sources(tmp_path / "in", num_files=1)
+    options = Options(folder=tmp_path / "out")
+    (done,) = restore_files(model, [source], options)
+    ResumeLog(model, options).add(done)
+    with (tmp_path / "out" / NAME).open("ab") as file:
+        file.write(b"\n" + line.encode(errors="surrogateescape"))
+    assert ResumeLog(model, options).is_done(source.path)
+    entry = {
+        "source": str(source.path.absolute()),
+        "stamp": None,
+        "settings": "",
+        "results": {"\0": 1},
+    }
+    entry["settings"] = ResumeLog(model, options).settings
+    (tmp_path / "out" / NAME).write_text(json.dumps(entry))
+    assert not ResumeLog(model, options).is_done(source.path)

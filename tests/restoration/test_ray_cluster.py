@@ -22,7 +22,7 @@ import json, os, signal, sys
 from pathlib import Path
 import ray
 from musigma.images.listing import list_images
-from musigma.restoration.restore_file import Options
+from musigma.restoration.options import Options
 from musigma.restoration.ray_cluster import restore_on_ray
 from musigma.model import Model
 from musigma.networks.super_resolution.bicubic import Bicubic
@@ -31,11 +31,11 @@ folder = Path(sys.argv[1])
 
 
 class Deadly(Bicubic):
-    def forward(self, low):
+    def forward(self, degraded):
         try:
             (folder / "death").touch(exist_ok=False)
         except FileExistsError:
-            return super().forward(low)
+            return super().forward(degraded)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -43,8 +43,8 @@ if __name__ == "__main__":
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
     model = Model(network=Deadly(scale=2).eval(), name="bicubic")
     options = Options(folder=folder / "out", memory=2**26)
-    found = restore_on_ray(model, list_images([folder / "in"]), options, device="cpu")
-    outcomes = [{key: str(value) for key, value in vars(one).items()} for one in found]
+    restored = restore_on_ray(model, list_images([folder / "in"]), options, device="cpu")
+    outcomes = [{key: str(value) for key, value in vars(outcome).items()} for outcome in restored]
     (folder / "outcomes.json").write_text(json.dumps(outcomes))
 """
 
@@ -62,10 +62,11 @@ def test_a_dead_worker_loses_no_picture(tmp_path):
     environment = os.environ | {"RAY_worker_niceness": "0"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    found = {one["source"]: one for one in json.loads((tmp_path / "outcomes.json").read_text())}
-    assert len(found) == 7
+    outcomes = json.loads((tmp_path / "outcomes.json").read_text())
+    outcomes = {outcome["source"]: outcome for outcome in outcomes}
+    assert len(outcomes) == 7
     assert (tmp_path / "death").exists()
-    assert "is not a PNG" in found[str(tmp_path / "in" / "bad.png")]["error"]
+    assert "is not a PNG" in outcomes[str(tmp_path / "in" / "bad.png")]["error"]
     network = create("bicubic", scale=2)
     for name in images:
         expected = predict(network, read_image(tmp_path / "in" / name)[0]).mean.clamp(0, 1)

@@ -11,16 +11,11 @@ from musigma.images.image_io import read_image, write_image
 from musigma.images.listing import ImageSource
 from musigma.model import Model
 from musigma.networks import create
-from musigma.prediction.predict import predict, with_noise_map
+from musigma.prediction.predict import predict
 from musigma.restoration import output_files as results
 from musigma.restoration import restore_file as files
-from musigma.restoration.restore_file import (
-    Options,
-    calibration_of,
-    find_clashes,
-    restore,
-    restore_file,
-)
+from musigma.restoration.options import Options
+from musigma.restoration.restore_file import restore_file, restore_image
 from musigma.restoration.viewer import page
 from musigma.types import ConfigError, ImageError
 
@@ -38,14 +33,14 @@ def test_what_became_of_a_file(tmp_path):
     model, source = model_of(sigma=True), source_in(tmp_path)
     done = restore_file(model, source, Options(folder=tmp_path / "out", sigma=True))
     assert (done.source, done.output) == (source.path, tmp_path / "out" / "a.png")
-    assert done.sigma == tmp_path / "out" / "a.sigma.png"
+    assert done.files["sigma"] == tmp_path / "out" / "a.sigma.png"
     assert (done.width, done.height) == (10, 14)
     assert 0 < done.seconds < 60
     expected = predict(model.network, read_image(source.path)[0]).mean
     written = read_image(done.output)[0]
     assert torch.equal((written * 255).round(), (expected.clamp(0, 1) * 255).round())
     plain = restore_file(model, source, Options(folder=tmp_path / "plain"))
-    assert plain.sigma is None
+    assert plain.files == {}
     assert [path.name for path in (tmp_path / "plain").iterdir()] == ["a.png"]
 
 
@@ -56,50 +51,19 @@ def test_its_own_source_is_refused(tmp_path):
 
 
 def test_an_error_map_needs_a_sigma_branch(tmp_path):
-    with pytest.raises(ConfigError, match="edsr-baseline has no sigma branch; leave --sigma out"):
+    with pytest.raises(ConfigError, match="edsr-baseline has no sigma branch; leave `sigma`"):
         restore_file(model_of(), source_in(tmp_path), Options(folder=tmp_path / "out", sigma=True))
     assert not (tmp_path / "out").exists()
-
-
-def test_a_broken_calibration_is_found_before_anything_is_written(tmp_path):
-    model = replace(model_of(sigma=True), metadata={"calibration": {"kind": "scale"}})
-    with pytest.raises(ConfigError, match="a calibration has the keys"):
-        restore_file(model, source_in(tmp_path), Options(folder=tmp_path / "out", sigma=True))
-    assert not (tmp_path / "out").exists()
-
-
-def test_no_calibration_means_none():
-    assert calibration_of(model_of(sigma=True)) is None
 
 
 def test_a_network_that_takes_the_noise_level_must_be_told(tmp_path):
     model = model_of("drunet", 1)
     image = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))
     options = Options(folder=tmp_path)
-    with pytest.raises(ConfigError, match="drunet must be told the noise level"):
-        restore(model, image, options)
-    (found,) = restore(model, image, replace(options, noise_std=25.0))
-    assert torch.equal(found.mean, predict(model.network, with_noise_map(image, 25.0)).mean)
-
-
-def clashing(sources, options):
-    sources = [ImageSource(Path(path), Path(name)) for path, name in sources]
-    return sorted(path.as_posix() for path in find_clashes(sources, options))
-
-
-def test_clashes():
-    plain, with_maps = Options(folder=Path("out")), Options(folder=Path("out"), sigma=True)
-    apart = [("in/a.png", "a.png"), ("in/b.png", "b.png"), ("in/sub/a.png", "sub/a.png")]
-    assert clashing(apart, with_maps) == []
-    same_name = [("one/a.png", "a.png"), ("two/a.png", "a.png"), ("two/b.png", "b.png")]
-    assert clashing(same_name, plain) == ["two/a.png"]
-    same_map = [("in/a.png", "a.png"), ("in/a.jpg", "a.jpg")]
-    assert clashing(same_map, plain) == []
-    assert clashing(same_map, with_maps) == ["in/a.jpg"]
-    map_as_source = [("in/a.png", "a.png"), ("in/a.sigma.png", "a.sigma.png")]
-    assert clashing(map_as_source, with_maps) == ["in/a.sigma.png"]
-    other_source = [("in/a.png", "a.png"), ("out/a.png", "b.png")]
-    assert clashing(other_source, plain) == ["in/a.png"]
+    with pytest.raises(ConfigError, match="drunet needs the noise level"):
+        restore_image(model, image, options)
+    (strip,) = restore_image(model, image, replace(options, noise_std=25.0))
+    assert torch.equal(strip.mean, predict(model.network, image, noise_std=25.0).mean)
 
 
 def test_bicubic_needs_no_weights(tmp_path):
@@ -131,3 +95,46 @@ def test_the_noise_level_of_a_large_picture_comes_from_its_middle(tmp_path, monk
 
 def generator():
     return torch.Generator().manual_seed(0)
+
+
+def noisy_source(folder, name):
+    image = torch.full((1, 3, 96, 96), 0.5)
+    image += torch.randn(1, 3, 96, 96, generator=generator()) * 20 / 255
+    write_image(folder / name, image)
+    return ImageSource(folder / name, Path(name))
+
+
+def test_the_estimated_noise_level_is_on_the_page(tmp_path):
+    options = Options(folder=tmp_path / "out", estimate_noise=True, page=True)
+    done = restore_file(model_of("drunet", 1), noisy_source(tmp_path, "a.png"), options)
+    assert done.noise_estimated
+    assert done.warnings == []
+    page = done.files["page"].read_text()
+    assert f"{done.noise_std:.3g} of 255, estimated from the picture" in page
+    told = replace(options, estimate_noise=False, noise_std=25.0)
+    done = restore_file(model_of("drunet", 1), noisy_source(tmp_path, "a.png"), told)
+    assert "<td>25 of 255</td>" in done.files["page"].read_text()
+
+
+def test_an_estimate_from_a_jpeg_is_a_warning(tmp_path):
+    options = Options(folder=tmp_path / "out", estimate_noise=True, page=True)
+    done = restore_file(model_of("drunet", 1), noisy_source(tmp_path, "a.jpg"), options)
+    (warning,) = done.warnings
+    assert f"The noise level {done.noise_std:.3g} was estimated from a lossy JPEG file." in warning
+    assert warning in done.files["page"].read_text()
+
+
+def test_frame_and_pixel_limit_reach_the_reader(tmp_path):
+    from PIL import Image
+
+    pages = [Image.new("L", (9, 8), level) for level in (0, 255)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    source = ImageSource(tmp_path / "a.tif", Path("a.tif"))
+    bicubic = Model(network=create("bicubic", scale=2), name="bicubic")
+    options = Options(folder=tmp_path / "out", frame=1)
+    done = restore_file(bicubic, source, options)
+    assert float(read_image(done.output)[0].min()) == 1
+    with pytest.raises(ImageError, match="with `frame`, 0 to 1"):
+        restore_file(bicubic, source, replace(options, frame=None))
+    with pytest.raises(ImageError, match=r"limit of 71; .*`max_pixels`"):
+        restore_file(bicubic, source, replace(options, max_pixels=71))

@@ -7,9 +7,10 @@ from torch import Tensor, nn
 
 from helpers.networks import REDUCED
 from helpers.runs import CPU, assert_same, small_bank, small_recipe, small_step, weights_of
+from musigma.kernels.half_precision import half_copy
 from musigma.losses import Objective
 from musigma.training.setup import build_network
-from musigma.training.step import Step, _half_copy
+from musigma.training.step import Step
 
 RANDOM = "expected_l1 + 0.01 * sigma_l1"
 
@@ -167,7 +168,7 @@ def test_statistics_of_a_batch_norm_are_trained():
 def test_the_half_precision_copy_shares_statistics():
     network = build_network(small_recipe(network="srresnet", settings=REDUCED["srresnet"]))
     network.to(memory_format=torch.channels_last)
-    worker = _half_copy(network)
+    worker = half_copy(network, torch.bfloat16, share_buffers=True)
     norms = [m for m in worker.modules() if isinstance(m, nn.BatchNorm2d)]
     assert {norm.weight.dtype for norm in norms} == {torch.float32}
     others = [m for m in worker.modules() if isinstance(m, nn.Conv2d)]

@@ -73,13 +73,13 @@ def calibrate(
     from musigma.evaluation.calibrate import calibrate_with_groups
     from musigma.evaluation.selection import select_inputs
     from musigma.model import load, save
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import limit_threads
 
     loaded = load(model, scale=scale)
     dataset, protocols = select_inputs(
         loaded.network, data, low=low, degradations=degrade or (), noise_std=noise_std
     )
-    loaded.network.to(select_device(device))
+    limit_threads(loaded.to(device).device)
     with show_progress(quiet=json) as progress:
         calibration, held_out = calibrate_with_groups(
             loaded,

@@ -1,6 +1,7 @@
-"""What the commands share: where they print, how they fail, how they show progress."""
+"""What the commands share: consoles, messages, progress bars, and sizes in bytes."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,11 +11,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from musigma.images.listing import printable
+
 screen = Console(stderr=True, highlight=False, markup=False, emoji=False, soft_wrap=True)
-"""For people; results that programs read go to stdout. Names of files are shown as they are."""
+"""Console for people, on stderr. Brackets in file names are not markup."""
 
 results = Console(highlight=False, markup=False, emoji=False)
-"""For tables and other results, on stdout."""
+"""Console for tables and other results, on stdout."""
 
 
 def print_json(value: Any) -> None:
@@ -24,15 +27,51 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(jsonable(value), indent=2, allow_nan=False) + "\n")
 
 
+OPTIONS = {
+    *("coverage", "device", "engine", "frame", "max_pixels", "memory", "model", "noise_std"),
+    *("npz", "output", "scale", "sigma", "tile"),
+}
+"""Arguments of Python functions that are options of the commands, too."""
+
+
+def with_option_names(text: str) -> str:
+    """Write arguments as options: errors name an argument of a Python function in backticks.
+
+    Example:
+        >>> with_option_names("set `noise_std`, or leave `other` out")
+        'set --noise-std, or leave `other` out'
+    """
+
+    def option(match: re.Match[str]) -> str:
+        name = match[1]
+        return "--" + name.replace("_", "-") if name in OPTIONS else match[0]
+
+    return re.sub(r"`(\w+)`", option, text)
+
+
 def print_error(text: str) -> None:
-    """Print one line of what went wrong."""
-    line = " ".join(text.splitlines())
-    screen.print(Text.assemble(("error:", "bold red"), f" {line}"))
+    """Print an error as one line."""
+    _print_message("error:", "bold red", text)
+
+
+def print_warning(text: str) -> None:
+    """Print a warning as one line."""
+    _print_message("warning:", "bold yellow", text)
+
+
+def print_line(text: str) -> None:
+    """Print one line for people; control characters in file names are escaped."""
+    screen.print(printable(text))
+
+
+def _print_message(label: str, style: str, text: str) -> None:
+    line = printable(" ".join(with_option_names(text).splitlines()))
+    screen.print(Text.assemble((label, style), f" {line}"))
 
 
 @contextmanager
 def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
-    """Show progress and time left on stderr while the block runs."""
+    """Show progress and remaining time on stderr while the block runs."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -45,14 +84,12 @@ def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
 
 
 def parse_size(text: str) -> int:
-    """Read a number of bytes such as ``2GiB``, ``500MB`` or ``1073741824``.
+    """Read a size in bytes such as ``2GiB``, ``500MB`` or ``1073741824``.
 
     Example:
         >>> parse_size("1.5GiB")
         1610612736
     """
-    import re
-
     from musigma.types import ConfigError
 
     units = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}

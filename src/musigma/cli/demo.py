@@ -1,18 +1,15 @@
-"""``musigma demo``: the main job on a photo that is at hand, in seconds."""
+"""``musigma demo``: enlarge the photo that ships with the package."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from musigma.cli.common import print_json, progress_bar, screen
-
-if TYPE_CHECKING:
-    pass
+from musigma.cli.common import print_json, print_line, progress_bar
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command."""
+    """Add the command to the app."""
     app.command()(demo)
 
 
@@ -29,18 +26,18 @@ def demo(
     from musigma.images.image_io import write_image
     from musigma.model import load
     from musigma.prediction.predict import predict
+    from musigma.restoration.error_maps import describe, draw_error_map
     from musigma.restoration.figures import draw_error_beside_sigma, write_picture
-    from musigma.restoration.sigma_files import write_sigma
     from musigma.restoration.viewer.page import write_page
 
     model, bicubic = load("edsr-baseline", scale=scale), load("bicubic", scale=scale)
     protocol = super_resolution(scale)
-    low, target = protocol.pair(portrait(), "photo")
+    degraded, target = protocol.pair(portrait(), "photo")
     with progress_bar(quiet=json) as bar:
         task = bar.add_task(f"enlarging x{scale} with {model.name}", total=None)
         prediction = predict(
             model.network,
-            low,
+            degraded,
             tile=160,
             progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
@@ -48,35 +45,36 @@ def demo(
     assert sigma is not None
     assert calibration is not None
     scores = {
-        "bicubic": protocol.fidelity(predict(bicubic.network, low).mean, target)["psnr_y"],
+        "bicubic": protocol.fidelity(predict(bicubic.network, degraded).mean, target)["psnr_y"],
         "musigma": protocol.fidelity(prediction.mean, target)["psnr_y"],
     }
     half_width = calibration.half_width(sigma)
     error = (prediction.mean - target).abs()
     inside = float((error <= half_width).float().mean())
-    write_image(output / "small.png", low)
+    write_image(output / "small.png", degraded)
     write_image(output / "enlarged.png", prediction.mean)
-    write_sigma(output / "error-map.png", calibration.std(sigma), kind="picture")
+    std_info = describe("std", calibration)
+    draw_error_map(output / "error-map.png", calibration.std(sigma), "std", info=std_info)
     write_picture(output / "error-and-sigma.png", draw_error_beside_sigma(error, sigma))
     write_page(
         output / "index.html",
-        before=low,
+        before=degraded,
         prediction=prediction,
-        interval=half_width,
+        half_width=half_width,
         coverage=calibration.coverage,
         truth=target,
         title=f"musigma demo: x{scale}",
-        facts={
+        info={
             "Model": f"{model.name} x{scale}, with its sigma branch",
             "PSNR on Y, bicubic": f"{scores['bicubic']:.2f} dB",
             "PSNR on Y, this model": f"{scores['musigma']:.2f} dB",
         },
     )
-    found = {**scores, "coverage": inside, "page": str(output / "index.html")}
     if json:
-        print_json(found)
+        print_json({**scores, "coverage": inside, "page": str(output / "index.html")})
         return
     gain = scores["musigma"] - scores["bicubic"]
-    screen.print(f"PSNR on Y: bicubic {scores['bicubic']:.2f} dB, musigma {scores['musigma']:.2f}")
-    screen.print(f"a gain of {gain:.2f} dB; {inside:.1%} of the values lie in their interval,")
-    screen.print(f"{calibration.coverage:.0%} were asked for. Open {output / 'index.html'}")
+    print_line(f"PSNR on Y: bicubic {scores['bicubic']:.2f} dB, musigma {scores['musigma']:.2f} dB")
+    print_line(f"Gain: {gain:.2f} dB")
+    print_line(f"Inside the {calibration.coverage:.0%} interval: {inside:.1%} of the values")
+    print_line(f"Open {output / 'index.html'}")

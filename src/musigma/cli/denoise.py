@@ -1,85 +1,67 @@
-"""``musigma denoise``: take the noise out of picture files."""
+"""``musigma denoise``: remove noise from picture files."""
 
 from typing import Annotated
 
 import typer
 
-from musigma.cli import restore
-from musigma.cli.restore import make_options, restore_all
+from musigma.cli.restore import ModelName, SharedOptions, restore_all, with_shared_options
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    epilog = "Example: `musigma denoise night.jpg scans/ -o clean --noise-std 25 --sigma`"
+    """Add the command to the app."""
+    epilog = "Example: `musigma denoise night.png scans/ -o clean --noise-std 25 --sigma`"
     app.command(epilog=epilog)(denoise)
 
 
+@with_shared_options
 def denoise(
-    inputs: restore.Inputs,
-    output: restore.Output,
+    shared: SharedOptions,
     noise_std: Annotated[
         str | None,
         typer.Option(
             metavar="LEVEL|auto",
-            help="Noise level in 8-bit units; auto: estimated for each picture. "
-            "For models that are told the level.",
+            help="Noise level in 8-bit levels, for models that take one; auto estimates it for "
+            "each picture.",
         ),
     ] = None,
-    model: restore.ModelName = "drunet-small",
-    sigma: restore.Sigma = False,
-    npz: restore.Npz = False,
-    page: restore.Page = False,
-    coverage: restore.Coverage = None,
-    engine: restore.EngineName = "torch",
-    ensemble: restore.Ensemble = False,
-    tile: restore.TileSide = "auto",
-    memory: restore.Memory = "2GiB",
-    recursive: restore.Recursive = False,
-    resume: restore.Resume = False,
-    ray: restore.OnRay = False,
-    device: restore.Device = "auto",
-    json: restore.Json = False,
+    model: ModelName = "drunet-small",
 ) -> None:
-    """Take noise out of pictures; each is written back in its own format, depth and profile."""
+    """Remove noise. Each result has the format, bit depth and profile of its picture."""
     from musigma.model import load
     from musigma.types import ConfigError
 
-    options = make_options(
-        output,
-        tile=tile,
-        memory=memory,
-        noise_std=parse_noise_std(noise_std),
-        estimate_noise=noise_std == "auto",
-        sigma=sigma,
-        npz=npz,
-        page=page,
-        coverage=coverage,
-        engine=engine,
-        ensemble=ensemble,
+    if not has_scale_1(model):
+        raise ConfigError(f"{model} enlarges pictures; 'musigma upscale' uses it")
+    options = shared.to_options(
+        noise_std=parse_noise_std(noise_std), estimate_noise=noise_std == "auto"
     )
     loaded = load(model, scale=1)
     if loaded.takes_noise_level and noise_std is None:
-        raise ConfigError(
-            f"{loaded.name} must be told the noise level; give --noise-std, a number or auto"
-        )
+        raise ConfigError(f"{loaded.name} needs the noise level; give --noise-std LEVEL or auto")
     if noise_std is not None and not loaded.takes_noise_level:
-        raise ConfigError(f"{loaded.name} is not told the noise level; leave --noise-std out")
-    if (sigma or npz) and not loaded.has_sigma:
-        raise ConfigError(f"{model} has no sigma branch; leave --sigma out or choose another model")
-    restore_all(
-        loaded,
-        inputs,
-        options,
-        device=device,
-        recursive=recursive,
-        resume=resume,
-        ray=ray,
-        json=json,
-    )
+        raise ConfigError(f"{loaded.name} takes no noise level; leave --noise-std out")
+    restore_all(loaded, options, shared)
+
+
+def has_scale_1(model: str) -> bool:
+    """Return whether a name may be a denoiser; the path of a weights file always may.
+
+    Example:
+        >>> has_scale_1("drunet-small"), has_scale_1("bicubic")
+        (True, False)
+    """
+    from musigma.networks import entries
+
+    return all(1 in entry.scales for entry in entries() if entry.name == model)
 
 
 def parse_noise_std(text: str | None) -> float | None:
-    """Read a noise level in 8-bit units; `None` where none is given, or ``auto``."""
+    """Read a noise level in 8-bit levels; `None` where none is given, or ``auto``.
+
+    Example:
+        >>> parse_noise_std("25"), parse_noise_std("auto")
+        (25.0, None)
+    """
     from musigma.types import ConfigError
 
     if text in (None, "auto"):
@@ -88,8 +70,7 @@ def parse_noise_std(text: str | None) -> float | None:
         level = float(text)
     except ValueError:
         level = -1.0
-    # Written so that it refuses what is not a number, too.
-    if not 0 <= level <= 255:
+    if not 0 <= level <= 255:  # also true of NaN
         raise ConfigError(
             f"expected --noise-std auto or a level from 0 to 255 in 8-bit units, got {text!r}"
         )

@@ -111,7 +111,7 @@ def evaluate(
     from musigma.evaluation.baseline_models import calibrated, make_baseline
     from musigma.evaluation.selection import select_inputs
     from musigma.model import load
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import limit_threads
     from musigma.types import ConfigError
 
     loaded = [load(model, scale=scale) for model in models]
@@ -123,7 +123,7 @@ def evaluate(
     )
     held_out = find_dataset(calibrate_on, scale=model.scale) if calibrate_on else None
     for member in loaded:
-        member.network.to(select_device(device))
+        limit_threads(member.to(device).device)
     with show_progress(quiet=json) as progress:
         options: dict[str, Any] = {"memory": parse_size(memory), "progress": progress}
         if baseline is not None:

@@ -21,14 +21,14 @@ def export(
     opset: Annotated[int | None, typer.Option(help="Version of the ONNX operators.")] = None,
     json: Annotated[bool, typer.Option(help="Print what the file says of itself.")] = False,
 ) -> None:
-    """Write a model as ONNX for any image size: mean, sigma, and its calibration as metadata."""
-    from musigma.model import load
-    from musigma.prediction.engines import export_onnx, read_metadata
+    """Write a model as an ONNX file for any image size.
 
-    loaded = load(model, scale=scale)
-    export_onnx(
-        loaded.network, output, metadata=loaded.stored_metadata(), digest=loaded.digest, opset=opset
-    )
+    The file gives mean, sigma and, for a calibrated model, the half-width of the interval.
+    """
+    from musigma.model import load
+    from musigma.prediction.engines import read_metadata
+
+    load(model, scale=scale).export(output, opset=opset)
     if json:
         print_json(read_metadata(output))
     else:

@@ -1,117 +1,212 @@
-"""What ``upscale`` and ``denoise`` share: their options, and the way through all files."""
+"""What ``upscale`` and ``denoise`` share: their options, and the loop over all files."""
 
+import functools
+import inspect
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from musigma.cli.common import parse_size, print_error, print_json, progress_bar, screen
+from musigma.cli.common import (
+    parse_size,
+    print_error,
+    print_json,
+    print_line,
+    print_warning,
+    progress_bar,
+)
+from musigma.images.listing import printable
 
 if TYPE_CHECKING:
     from musigma.images.listing import ImageSource
     from musigma.model import Model
     from musigma.restoration.batch import Failed
-    from musigma.restoration.restore_file import Options, Restored
+    from musigma.restoration.options import Options
+    from musigma.restoration.restore_file import Restored
+    from musigma.restoration.resume_log import ResumeLog
 
-Inputs = Annotated[list[str], typer.Argument(metavar="INPUT...", help="Files or folders.")]
-Output = Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
-ModelName = Annotated[str, typer.Option("--model", help="A name, or a weights file.")]
-Sigma = Annotated[bool, typer.Option(help="Write the error map of each picture too.")]
-Npz = Annotated[bool, typer.Option(help="Write mean and error map as NPZ too.")]
-Page = Annotated[bool, typer.Option(help="Write a page to look at for each picture.")]
-Coverage = Annotated[
-    float | None, typer.Option(help="Of the intervals; the model must be calibrated for it.")
+ModelName = Annotated[
+    str, typer.Option("--model", help="Name of a shipped model, or path of a weights file.")
 ]
-EngineName = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        help="What runs the network: torch (float32), torch-bf16, torch-fp16, torch-tf32, "
-        "torch-compiled, onnx, openvino, or auto for the fastest that is exact enough; "
-        "ray for torch on every worker of a cluster, as --ray.",
-    ),
-]
-Ensemble = Annotated[
-    bool, typer.Option(help="Average over flips and quarter turns, at eight times the cost.")
-]
-TileSide = Annotated[
-    str, typer.Option("--tile", help="Largest side of a tile in pixels; auto: as --memory allows.")
-]
-Memory = Annotated[str, typer.Option(help="For a tile and the rows that are being made.")]
-Recursive = Annotated[bool, typer.Option(help="Look into the folders below, too.")]
-Resume = Annotated[bool, typer.Option(help="Leave out what an earlier run has done.")]
-OnRay = Annotated[
-    bool, typer.Option("--ray", help="Spread the files over the Ray cluster of RAY_ADDRESS.")
-]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the results as JSON.")]
+_MAX_NAMES = 3  # in a line about several files
 
 
-def make_options(output: Path, *, tile: str, memory: str, **others: Any) -> "Options":
-    """Read what was typed; the others go to `Options` as they are."""
-    from musigma.restoration.restore_file import Options
-    from musigma.types import ConfigError
+@dataclass(frozen=True, kw_only=True)
+class SharedOptions:
+    """The options that both commands have, as they are typed."""
 
-    if output.exists() and not output.is_dir():
-        raise ConfigError(f"{output} is a file; --output names the folder for the results")
-    return Options(folder=output, tile=parse_tile(tile), memory=parse_size(memory), **others)
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT", help="Picture files, folders, or patterns."),
+    ]
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
+    sigma: Annotated[
+        bool,
+        typer.Option(
+            help="Write error maps: NAME.sigma.png (predicted error), NAME.error-map.png (a "
+            "picture to look at) and, for a calibrated model, NAME.std.png and NAME.interval.png."
+        ),
+    ] = False
+    npz: Annotated[
+        bool, typer.Option(help="Write mean and error maps to NAME.npz, too; includes --sigma.")
+    ] = False
+    page: Annotated[
+        bool,
+        typer.Option(help="Write NAME.html, a page that compares input, result and error maps."),
+    ] = False
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            help="Required interval coverage, e.g. 0.9. The model's calibration must match."
+        ),
+    ] = None
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="What runs the network: torch (float32, the default), torch-bf16, torch-fp16, "
+            "torch-tf32, torch-fp16-compiled, onnx (float32, the default for ONNX files), "
+            "openvino, or auto for the fastest that is accurate enough. ray means --ray."
+        ),
+    ] = None
+    ensemble: Annotated[
+        bool, typer.Option(help="Average over flips and quarter turns, at eight times the cost.")
+    ] = False
+    tile: Annotated[
+        str,
+        typer.Option(
+            metavar="PIXELS|auto", help="Largest side of a tile; auto uses what --memory allows."
+        ),
+    ] = "auto"
+    memory: Annotated[str, typer.Option(help="Memory budget for one tile and its output rows.")] = (
+        "2GiB"
+    )
+    max_pixels: Annotated[
+        int | None,
+        typer.Option(min=1, help="Refuse pictures with more pixels than this (default 500000000)."),
+    ] = None
+    frame: Annotated[
+        int | None,
+        typer.Option(min=0, help="Page or frame to read of files with several, from 0."),
+    ] = None
+    recursive: Annotated[bool, typer.Option(help="Search the folders below each folder.")] = False
+    resume: Annotated[
+        bool, typer.Option(help="Skip pictures that an earlier run has finished.")
+    ] = False
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Spread the files over the Ray cluster of RAY_ADDRESS.")
+    ] = False
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")] = "auto"
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False
+
+    @property
+    def uses_ray(self) -> bool:
+        """Whether the files go to a Ray cluster."""
+        return self.ray or self.engine == "ray"
+
+    def to_options(self, **others: Any) -> "Options":
+        """Read the values that were typed; `others` go to `Options` unchanged."""
+        from musigma.images.image_io import MAX_PIXELS
+        from musigma.restoration.options import Options
+        from musigma.types import ConfigError
+
+        if self.output.exists() and not self.output.is_dir():
+            raise ConfigError(f"{self.output} is a file; --output names the folder for the results")
+        return Options(
+            folder=self.output,
+            sigma=self.sigma,
+            npz=self.npz,
+            page=self.page,
+            coverage=self.coverage,
+            engine=None if self.engine == "ray" else self.engine,
+            ensemble=self.ensemble,
+            tile=parse_tile(self.tile),
+            memory=parse_size(self.memory),
+            max_pixels=self.max_pixels or MAX_PIXELS,
+            frame=self.frame,
+            **others,
+        )
 
 
-def restore_all(
-    model: "Model",
-    inputs: list[str],
-    options: "Options",
-    *,
-    device: str,
-    recursive: bool,
-    resume: bool,
-    ray: bool,
-    json: bool,
-) -> None:
-    """Restore every input; what fails is reported, the rest is done, the exit code tells."""
-    from musigma.restoration.batch import Failed
-    from musigma.restoration.resume_log import Journal
+def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the shared options to a command, which receives them as its argument ``shared``."""
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "shared"]
+    shared = inspect.signature(SharedOptions).parameters.values()
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own, *shared)]
 
-    if options.engine == "ray":
-        ray, options = True, replace(options, engine="torch")
-    journal = Journal(model, options)
-    sources, failed = _find(inputs, options, recursive=recursive)
-    skipped = []
-    if resume:
-        journal.remove_parts()
-        skipped = [source.path for source in sources if journal.is_done(source.path)]
-        sources = [source for source in sources if source.path not in set(skipped)]
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        typed = {field.name: values.pop(field.name) for field in fields(SharedOptions)}
+        command(SharedOptions(**typed), **values)
+
+    # Typer reads the options of a command from these two.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def restore_all(model: "Model", options: "Options", shared: SharedOptions) -> None:
+    """Restore all inputs, report those that fail, and end with code 1 if there are any."""
+    from musigma.restoration.resume_log import ResumeLog
+
+    log = ResumeLog(model, options)
+    sources, failed = find_sources(shared.inputs, options, recursive=shared.recursive)
+    skipped: list[Path] = []
+    if shared.resume:
+        log.remove_unfinished_files()
+        sources, skipped = _without_done(log, sources)
     for failure in failed:
         print_error(failure.error)
+    run = _run_on_ray if shared.uses_ray else _run_locally
+    outcomes = run(model, sources, options, device=shared.device, quiet=shared.json)
     done: list[Restored] = []
-    run = _on_ray if ray else _here
-    for outcome in run(model, sources, options, device=device, quiet=json):
-        if isinstance(outcome, Failed):
-            failed.append(outcome)
-            print_error(outcome.error)
-        else:
-            done.append(outcome)
-            journal.add(outcome)
-    if json:
-        print_json(
-            {
-                "done": [_plain(one) for one in done],
-                "skipped": [str(path) for path in skipped],
-                "failed": [_plain(one) for one in failed],
-            }
-        )
+    try:
+        _collect(outcomes, log, done, failed, quiet=shared.json)
+    except KeyboardInterrupt:
+        print_line(f"Stopped: {len(done)} of {len(sources)} written; --resume does the others")
+        raise
+    if shared.json:
+        print_json(_to_json({"done": done, "skipped": skipped, "failed": failed}))
     else:
+        _print_promises(options, done)
         _print_summary(model, options, done, len(skipped), len(failed))
     if failed:
         raise typer.Exit(1)
 
 
+def _collect(
+    outcomes: "Iterator[Restored | Failed]",
+    log: "ResumeLog",
+    done: "list[Restored]",
+    failed: "list[Failed]",
+    *,
+    quiet: bool,
+) -> None:
+    """Sort outcomes as they arrive, report them, and log those that are done."""
+    from musigma.restoration.batch import Failed
+
+    for outcome in outcomes:
+        if isinstance(outcome, Failed):
+            failed.append(outcome)
+            print_error(outcome.error)
+        else:
+            done.append(outcome)
+            log.add(outcome)
+            if not quiet:
+                _print_notes(outcome)
+
+
 def parse_tile(text: str) -> int | None:
-    """Read ``auto`` or a number of pixels."""
+    """Read ``auto`` or a number of pixels.
+
+    Example:
+        >>> parse_tile("auto"), parse_tile("256")
+        (None, 256)
+    """
     from musigma.types import ConfigError
 
     if text == "auto":
@@ -121,56 +216,69 @@ def parse_tile(text: str) -> int | None:
     return int(text)
 
 
-def _find(
-    inputs: list[str], options: "Options", *, recursive: bool
+def find_sources(
+    inputs: Sequence[str], options: "Options", *, recursive: bool
 ) -> "tuple[list[ImageSource], list[Failed]]":
-    """Return the pictures behind the inputs, each once, and what is wrong with the others."""
+    """Return the pictures of the inputs, each once, and the inputs that cannot be restored."""
     from musigma.images.listing import list_images
     from musigma.restoration.batch import Failed
-    from musigma.restoration.restore_file import find_clashes
+    from musigma.restoration.output_files import find_clashes
     from musigma.types import ImageError
 
-    found: dict[Path, ImageSource] = {}
+    sources: dict[Path, ImageSource] = {}
     failed = []
-    for item in inputs:
+    for name in inputs:
         try:
-            for source in list_images([item], recursive=recursive, results=options.folder):
-                found.setdefault(source.path.absolute(), source)
+            for source in list_images([name], recursive=recursive, results=options.folder):
+                sources.setdefault(source.path.absolute(), source)
         except ImageError as error:
-            failed.append(Failed(source=Path(item), error=str(error)))
-    clashes = find_clashes(list(found.values()), options)
+            failed.append(Failed(source=Path(name), error=str(error)))
+    clashes = find_clashes(list(sources.values()), options)
     failed += [Failed(source=path, error=str(error)) for path, error in clashes.items()]
-    return [source for source in found.values() if source.path not in clashes], failed
+    return [source for source in sources.values() if source.path not in clashes], failed
 
 
-def _here(
+def _without_done(
+    log: "ResumeLog", sources: "Sequence[ImageSource]"
+) -> "tuple[list[ImageSource], list[Path]]":
+    """Divide sources into those that are left to do and the paths of those that are done."""
+    remaining, skipped = [], []
+    for source in sources:
+        if log.is_done(source.path):
+            skipped.append(source.path)
+        else:
+            remaining.append(source)
+    return remaining, skipped
+
+
+def _run_locally(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Iterator[Restored | Failed]":
-    from musigma.prediction.device import select_device
+    from musigma.prediction.device import limit_threads
     from musigma.restoration.batch import restore_files
-    from musigma.restoration.restore_file import engine_for
+    from musigma.restoration.options import engine_for
 
-    model.network.to(select_device(device))
-    report = (lambda _: None) if quiet else screen.print
-    engine = engine_for(model, options.engine, ensemble=options.ensemble, report=report)
+    limit_threads(model.to(device).device)
+    engine = engine_for(model, options, report=(lambda _: None) if quiet else print_line)
     with progress_bar(quiet=quiet) as bar:
         pictures = bar.add_task("pictures", total=len(sources))
         tiles = bar.add_task("tiles", total=None)
 
         def show(source: "ImageSource", done: int, total: int) -> None:
-            bar.update(tiles, description=source.path.name, completed=done, total=total)
+            name = printable(source.path.name)
+            bar.update(tiles, description=name, completed=done, total=total)
 
         for outcome in restore_files(model, sources, options, engine=engine, progress=show):
             bar.advance(pictures)
             yield outcome
 
 
-def _on_ray(
+def _run_on_ray(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Iterator[Restored | Failed]":
     from musigma.restoration.ray_cluster import restore_on_ray
 
-    # Ray prints what befalls its workers; stdout is for results.
+    # Ray prints messages about its workers to stdout, which is for results.
     with redirect_stdout(sys.stderr), progress_bar(quiet=quiet) as bar:
         pictures = bar.add_task("pictures", total=len(sources))
         for outcome in restore_on_ray(model, sources, options, device=device):
@@ -178,19 +286,56 @@ def _on_ray(
             yield outcome
 
 
+def _print_notes(restored: "Restored") -> None:
+    """Print the estimated noise level of a picture, and what the user should know about it."""
+    if restored.noise_estimated:
+        print_line(f"{restored.source}: estimated noise level {restored.noise_std:.3g} of 255")
+    for warning in restored.warnings:
+        print_warning(f"{restored.source}: {warning}")
+
+
+def _print_promises(options: "Options", done: "list[Restored]") -> None:
+    """Print what the intervals promise, once for all files with the same promise."""
+    if not options.shows_errors:
+        return
+    by_promise: dict[tuple[str | None, str | None], list[Path]] = defaultdict(list)
+    for restored in done:
+        by_promise[restored.promise, restored.promise_reason].append(restored.source)
+    for (promise, reason), paths in by_promise.items():
+        if reason is not None:
+            which = _files(paths, len(done))
+            print_warning(f"the promise does not hold for {which}: {reason}")
+        elif promise is not None:
+            which = "" if len(paths) == len(done) else f" of {_files(paths, len(done))}"
+            print_line(f"Intervals{which}: {promise}.")
+
+
+def _files(paths: Sequence[Path], num_all: int) -> str:
+    if num_all == 1:
+        return "this file"
+    names = [path.name for path in paths[:_MAX_NAMES]] + ["..."] * (len(paths) > _MAX_NAMES)
+    return f"{len(paths)} of {num_all} files ({', '.join(names)})"
+
+
 def _print_summary(
     model: "Model", options: "Options", done: "list[Restored]", num_skipped: int, num_failed: int
 ) -> None:
     skipped = f", {num_skipped} were there already" if num_skipped else ""
-    screen.print(f"{len(done)} written to {options.folder}{skipped}, {num_failed} failed")
-    num_approximate = sum(not one.exact for one in done)
+    print_line(f"{len(done)} written to {options.folder}{skipped}, {num_failed} failed")
+    num_approximate = sum(not restored.exact for restored in done)
     if num_approximate:
-        screen.print(
-            f"{num_approximate} approximate: {model.name} looks at the whole picture, and tiles "
-            "show it parts; more --memory makes them larger"
+        print_line(
+            f"{num_approximate} approximate: {model.name} looks at the whole picture, but each "
+            "tile shows only a part of it; more --memory allows larger tiles"
         )
 
 
-def _plain(outcome: "Restored | Failed") -> dict[str, Any]:
-    values = vars(outcome)
-    return {key: str(one) if isinstance(one, Path) else one for key, one in values.items()}
+def _to_json(value: Any) -> Any:
+    """Return outcomes and their paths as plain values."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list):
+        return [_to_json(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _to_json(item) for key, item in value.items()}
+    return _to_json(vars(value)) if hasattr(value, "__dict__") else value

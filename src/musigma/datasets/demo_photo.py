@@ -1,16 +1,20 @@
-"""A picture that is always there: the public-domain portrait that matplotlib carries."""
+"""The photo that ships with the package; `assets/ORIGIN.txt` says where it comes from."""
 
-from pathlib import Path
-from typing import Any
+from importlib.resources import as_file, files
 
 from torch import Tensor
 
 from musigma.images.image_io import read_image
 
+PHOTO = "grace_hopper.jpg"
+
 
 def portrait() -> Tensor:
-    """Return the portrait of Grace Hopper, ``(1, 3, 600, 512)``."""
-    from matplotlib import cbook
+    """Return the portrait of Grace Hopper, a public-domain photo of the US Navy.
 
-    path: Any = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
-    return read_image(Path(path))[0]
+    Example:
+        >>> portrait().shape
+        torch.Size([1, 3, 600, 512])
+    """
+    with as_file(files("musigma") / "assets" / PHOTO) as path:
+        return read_image(path)[0]

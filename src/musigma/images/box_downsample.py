@@ -1,17 +1,17 @@
-"""A smaller view of an image whose rows come little by little."""
+"""Downsample an image by box averages while its rows arrive."""
 
 import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 
-class BoxMean:
-    """Shrinks an image by a whole factor: each value is the mean of a box of pixels.
+class BoxDownsampler:
+    """Downsamples an image by an integer factor: each value is the mean of a box of pixels.
 
-    Boxes at the right and at the bottom are cut off where the image ends.
+    Boxes at the right and at the bottom end where the image ends.
 
     Example:
-        >>> view = BoxMean(2)
+        >>> view = BoxDownsampler(2)
         >>> for rows in torch.arange(15.0).view(1, 1, 5, 3).split(3, dim=2):
         ...     view.add(rows)
         >>> view.result()
@@ -22,26 +22,26 @@ class BoxMean:
 
     def __init__(self, factor: int) -> None:
         self.factor = factor
-        self._waiting: Tensor | None = None
-        self._done: list[Tensor] = []
+        self._incomplete: Tensor | None = None  # rows of a box that has not arrived completely
+        self._means: list[Tensor] = []
 
     def add(self, rows: Tensor) -> None:
-        """Take the next rows, ``(1, C, rows, W)``."""
-        if self._waiting is not None:
-            rows = torch.cat([self._waiting, rows], dim=2)
-        whole = rows.shape[2] // self.factor * self.factor
-        if whole:
-            self._done.append(self._means(rows[:, :, :whole]))
-        self._waiting = rows[:, :, whole:].clone() if whole < rows.shape[2] else None
+        """Add the next rows, ``(1, C, rows, W)``."""
+        if self._incomplete is not None:
+            rows = torch.cat([self._incomplete, rows], dim=2)
+        complete = rows.shape[2] // self.factor * self.factor
+        if complete:
+            self._means.append(self._average(rows[:, :, :complete]))
+        self._incomplete = rows[:, :, complete:].clone() if complete < rows.shape[2] else None
 
     def result(self) -> Tensor:
-        """Return the view, ``(1, C, ceil(H / factor), ceil(W / factor))``, once all rows came."""
-        if self._waiting is not None:
-            self._done.append(self._means(self._waiting))
-            self._waiting = None
-        return torch.cat(self._done, dim=2)
+        """Return the image after the last row, ``(1, C, ceil(H / factor), ceil(W / factor))``."""
+        if self._incomplete is not None:
+            self._means.append(self._average(self._incomplete))
+            self._incomplete = None
+        return torch.cat(self._means, dim=2)
 
-    def _means(self, rows: Tensor) -> Tensor:
+    def _average(self, rows: Tensor) -> Tensor:
         if self.factor == 1:
             return rows.clone()
         return avg_pool2d(rows, self.factor, ceil_mode=True, count_include_pad=False)

@@ -1,4 +1,4 @@
-"""From the bytes of a picture file to its samples, by way of Pillow and with no bit lost."""
+"""Decode picture files into integer samples with Pillow, without losing bits."""
 
 import io
 import warnings
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musigma.images.listing import image_error, missing_reason
-from musigma.images.sixteen_bit import FULL_SCALE, raw_mode, read_deep
+from musigma.images.pillow_array import to_array
+from musigma.images.sixteen_bit import FULL_SCALE, raw_mode, read_sixteen_bit
 from musigma.types import ImageError
 
 if TYPE_CHECKING:
@@ -29,11 +30,15 @@ _SIGNATURES = {
     b"MM\0+": "TIFF",
     b"BM": "BMP",
 }
-# Pillow stretches grey of few bits to eight, but not the one grey that a PNG says is see-through.
-_KEY_FACTOR = {"1": 255, "L;2": 85, "L;4": 17}
+# Pillow stretches grey of 1, 2 or 4 bits to 8 bits, but not the one grey that a PNG declares
+# transparent.
+_TRANSPARENT_GREY_FACTOR = {"1": 255, "L;2": 85, "L;4": 17}
 _TIFF_BITS = 258
 _TIFF_PHOTOMETRIC = 262
 _TIFF_PLANES = 284
+_TIFF_COMPRESSION = 259
+_TIFF_JPEG = (6, 7, 34892)  # the compressions that lose information
+_WEBP_LOSSY = b"VP8 "
 
 
 class Decoded(NamedTuple):
@@ -45,7 +50,8 @@ class Decoded(NamedTuple):
         full_scale: The sample that means white, or opaque.
         icc_profile: Colour profile of the samples.
         exif: EXIF block without the orientation.
-        text: The keywords of a PNG and what they say.
+        text: The text entries of a PNG, by keyword.
+        lossy: Whether the file stores the picture with loss: JPEG, lossy WebP, JPEG inside TIFF.
     """
 
     format: str
@@ -54,6 +60,7 @@ class Decoded(NamedTuple):
     icc_profile: bytes | None
     exif: bytes | None
     text: dict[str, str]
+    lossy: bool
 
 
 def decode(path: Path, *, max_pixels: int, frame: int | None) -> Decoded:
@@ -62,10 +69,12 @@ def decode(path: Path, *, max_pixels: int, frame: int | None) -> Decoded:
     Raises:
         ImageError: If there is no readable picture; one line that names the file.
     """
-    with _reading(path) as (file, kind):
-        if kind == "PNG":
-            _open(file, kind).verify()  # else Pillow looks at no checksum of the pixels
-        return _decode(path, kind, partial(_open_frame, path, file, kind, max_pixels, frame))
+    with _reading(path) as (file, format_name):
+        if format_name == "PNG":
+            _open(file, format_name).verify()  # otherwise Pillow skips the checksums of the pixels
+        lossy = _is_lossy(file, format_name)
+        reopen = partial(_open_frame, path, file, format_name, max_pixels, frame)
+        return _decode(path, format_name, reopen, lossy=lossy)
 
 
 def image_size(path: Path) -> tuple[int, int]:
@@ -74,47 +83,71 @@ def image_size(path: Path) -> tuple[int, int]:
     Raises:
         ImageError: If there is no readable picture; one line that names the file.
     """
-    with _reading(path) as (file, kind):
-        width, height = _open(file, kind).size
+    with _reading(path) as (file, format_name):
+        width, height = _open(file, format_name).size
         return height, width
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[tuple[BinaryIO, str]]:
-    with _open_file(path) as file, _PILLOW_AT_EASE:
-        kind = "picture"
+    with _open_file(path) as file, _PILLOW_WITHOUT_LIMITS:
+        format_name = "picture"
         try:
-            kind = _sniff(path, file)
-            yield file, kind
+            format_name = _format_by_content(path, file)
+            yield file, format_name
         except ImageError:
             raise
         except Exception as error:
-            # A decoder may raise anything on a broken file; the user needs one line about it.
+            # A decoder may raise any exception on a broken file; the user needs one line about it.
             reason = str(error) or type(error).__name__
-            text = f"cannot be decoded as {kind} ({reason}); it is damaged or of a rare kind"
-            raise image_error(path, f"{text}, try to save it anew as PNG") from error
+            text = f"cannot be decoded as {format_name} ({reason}); it is damaged or of a rare kind"
+            raise image_error(path, f"{text}, try to save it again as PNG") from error
 
 
-def _decode(path: Path, kind: str, open_image: "Callable[[], ImageFile]") -> Decoded:
+def _is_lossy(file: BinaryIO, format_name: str) -> bool:
+    if format_name == "WEBP":
+        return _WEBP_LOSSY in _webp_chunks(file)
+    if format_name == "TIFF":
+        tags: Any = _open(file, format_name).tag_v2  # type: ignore[attr-defined]
+        return tags.get(_TIFF_COMPRESSION) in _TIFF_JPEG
+    return format_name == "JPEG"
+
+
+def _webp_chunks(file: BinaryIO) -> set[bytes]:
+    """Return the names of the chunks of a WebP file, also of those inside its frames."""
+    file.seek(12)
+    names: set[bytes] = set()
+    while len(header := file.read(8)) == 8:
+        name, size = header[:4], int.from_bytes(header[4:], "little")
+        names.add(name)
+        # A frame (ANMF) has 16 bytes of its own; its chunks follow.
+        file.seek(16 if name == b"ANMF" else size + size % 2, 1)
+    return names
+
+
+def _decode(
+    path: Path, format_name: str, open_image: "Callable[[], ImageFile]", *, lossy: bool
+) -> Decoded:
     image = open_image()
     is_cmyk = image.mode == "CMYK"
     samples, full_scale = _samples(path, image, open_image)
     orientation, exif = _exif(image)
     return Decoded(
-        format=kind,
+        format=format_name,
         samples=_upright(samples, orientation),
         full_scale=full_scale,
         icc_profile=None if is_cmyk else image.info.get("icc_profile"),
-        exif=None if kind == "TIFF" else exif,  # there it is the directory of the whole file
+        exif=None if format_name == "TIFF" else exif,  # in TIFF it describes the whole file
         text={str(key): value for key, value in image.info.items() if isinstance(value, str)},
+        lossy=lossy,
     )
 
 
-class _PillowAtEase:
-    """Lifts Pillow's own pixel limit and mutes its warnings while some thread is inside.
+class _PillowWithoutLimits:
+    """Switches off Pillow's pixel limit and warnings while any thread decodes a picture.
 
-    Both are switches of the whole process, so the first reader in sets them and the last one out
-    puts them back.
+    Both are settings of the whole process. The first thread that enters changes them, and the last
+    one that leaves restores them.
     """
 
     def __init__(self) -> None:
@@ -140,7 +173,7 @@ class _PillowAtEase:
                 self._restore.close()
 
 
-_PILLOW_AT_EASE = _PillowAtEase()
+_PILLOW_WITHOUT_LIMITS = _PillowWithoutLimits()
 
 
 def _open_file(path: Path) -> BinaryIO:
@@ -156,20 +189,20 @@ def _open_file(path: Path) -> BinaryIO:
         raise image_error(path, f"could not be opened ({error.strerror})") from error
 
 
-def _sniff(path: Path, file: BinaryIO) -> str:
+def _format_by_content(path: Path, file: BinaryIO) -> str:
     start = file.read(12)
     if not start:
         raise image_error(path, "is empty (0 bytes)")
     if start[:4] == b"RIFF" and start[8:] == b"WEBP":
         return "WEBP"
-    for signature, kind in _SIGNATURES.items():
+    for signature, format_name in _SIGNATURES.items():
         if start.startswith(signature):
-            return kind
+            return format_name
     text = f"is not a PNG, JPEG, WebP, TIFF or BMP picture (it begins with {start!r})"
     raise image_error(path, f"{text}; if it is a picture of another kind, convert it to PNG")
 
 
-def _open(file: BinaryIO, kind: str) -> "ImageFile":
+def _open(file: BinaryIO, format_name: str) -> "ImageFile":
     from PIL import (
         BmpImagePlugin,
         JpegImagePlugin,
@@ -186,17 +219,17 @@ def _open(file: BinaryIO, kind: str) -> "ImageFile":
         "BMP": BmpImagePlugin.BmpImageFile,
     }
     file.seek(0)
-    return plugins[kind](file)
+    return plugins[format_name](file)
 
 
 def _open_frame(
-    path: Path, file: BinaryIO, kind: str, max_pixels: int, frame: int | None
+    path: Path, file: BinaryIO, format_name: str, max_pixels: int, frame: int | None
 ) -> "ImageFile":
-    image = _open(file, kind)
+    image = _open(file, format_name)
     num_frames = getattr(image, "n_frames", 1)
     if frame is None and num_frames > 1:
-        text = f"holds {num_frames} pages or frames, of which one can be read"
-        raise image_error(path, f"{text}; choose it with frame=0 to frame={num_frames - 1}")
+        text = f"holds {num_frames} pages or frames, and only one can be read"
+        raise image_error(path, f"{text}; choose it with `frame`, 0 to {num_frames - 1}")
     if frame is not None and not 0 <= frame < num_frames:
         raise image_error(path, f"has no frame {frame}; its last one is {num_frames - 1}")
     if frame:
@@ -204,7 +237,7 @@ def _open_frame(
     width, height = image.size
     if width * height > max_pixels:
         text = f"says it is {width} x {height} pixels, more than the limit of {max_pixels:,}"
-        raise image_error(path, f"{text}; if you trust it, raise max_pixels")
+        raise image_error(path, f"{text}; if you trust the file, raise `max_pixels`")
     return image
 
 
@@ -218,25 +251,25 @@ def _samples(
         if image.mode == "CMYK" or tags.get(_TIFF_PLANES) == 2:
             text = "holds 16-bit CMYK or 16-bit colours in separate planes, which cannot be read"
             raise image_error(path, f"{text}; save it as interleaved RGB, or as PNG")
-        deep = read_deep(image, open_image)
-        return _with_key_colour(deep, image.info.get("transparency")), FULL_SCALE
+        samples = read_sixteen_bit(image, open_image)
+        return _with_alpha_of_color(samples, image.info.get("transparency")), FULL_SCALE
     image.load()
     if image.mode == "F":
-        return _checked_floats(path, np.asarray(image)[..., None]), 1
+        return _checked_floats(path, to_array(image)[..., None]), 1
     if image.mode.startswith("I;16"):
         full_scale = 4095 if raw == "I;12" else FULL_SCALE
-        grey = np.asarray(image)[..., None]
+        grey = to_array(image)[..., None]
         if tags.get(_TIFF_PHOTOMETRIC) == 0:  # white is zero
             grey = full_scale - grey
-        return _with_key_colour(grey, image.info.get("transparency")), full_scale
-    return np.atleast_3d(np.asarray(_to_eight_bits(path, image, raw))), 255
+        return _with_alpha_of_color(grey, image.info.get("transparency")), full_scale
+    return np.atleast_3d(to_array(_to_eight_bits(path, image, raw))), 255
 
 
-def _with_key_colour(samples: NDArray[Any], key: Any) -> NDArray[Any]:
-    """Add the alpha channel of a PNG that declares one 16-bit colour as see-through."""
-    if key is None:
+def _with_alpha_of_color(samples: NDArray[Any], transparent: Any) -> NDArray[Any]:
+    """Add the alpha channel of a PNG that declares one 16-bit color as transparent."""
+    if transparent is None:
         return samples
-    alpha = np.where((samples == key).all(axis=2, keepdims=True), 0, FULL_SCALE)
+    alpha = np.where((samples == transparent).all(axis=2, keepdims=True), 0, FULL_SCALE)
     return np.concatenate([samples, alpha.astype(samples.dtype)], axis=2)
 
 
@@ -251,8 +284,9 @@ def _checked_floats(path: Path, values: NDArray[Any]) -> NDArray[Any]:
 def _to_eight_bits(path: Path, image: "Image", raw: str) -> "Image":
     if image.mode == "CMYK":
         return _cmyk_to_rgb(image)
-    if raw in _KEY_FACTOR and "transparency" in image.info:
-        image.info["transparency"] = min(255, image.info["transparency"] * _KEY_FACTOR[raw])
+    if raw in _TRANSPARENT_GREY_FACTOR and "transparency" in image.info:
+        factor = _TRANSPARENT_GREY_FACTOR[raw]
+        image.info["transparency"] = min(255, image.info["transparency"] * factor)
     grey = ("1", "L", "LA")
     if image.mode not in (*grey, "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr"):
         text = f"holds {image.mode} pixels, which cannot be read"
@@ -272,7 +306,7 @@ def _cmyk_to_rgb(image: "Image") -> "Image":
             target = ImageCms.createProfile("sRGB")
             converted = ImageCms.profileToProfile(image, source, target, outputMode="RGB")
         except (ImageCms.PyCMSError, OSError):
-            pass  # a broken profile, or one of another colour space, says nothing about the inks
+            pass  # a broken profile, or one of another color space, does not describe the inks
         else:
             assert converted is not None
             return converted

@@ -1,4 +1,8 @@
-"""Picture files written band by band: the whole picture need never be in memory as floats."""
+"""Encode pictures in bands of rows, so that the float image is never in memory as a whole.
+
+PNG and TIFF are written band by band. They are written here and not by Pillow, since Pillow needs
+the whole picture and cannot write color with 16 bits per sample.
+"""
 
 import io
 import struct
@@ -15,9 +19,9 @@ Rows = NDArray[Any]
 Shape = tuple[int, int, int]
 """Height, width and channels, alpha counted."""
 
-# Of zlib. On photographs the files are as small as Pillow's, in two thirds of its time; the usual 6
-# takes five times as long for 5 % less.
-_LEVEL = 2
+# zlib's level. On photographs the files are as small as Pillow's in two thirds of the time. Level 6
+# takes five times as long and saves 5 %.
+_ZLIB_LEVEL = 2
 
 
 class Encoder(Protocol):
@@ -27,24 +31,24 @@ class Encoder(Protocol):
     """
 
     def add(self, rows: Rows) -> None:
-        """Write the next band."""
+        """Add the next band."""
         ...
 
     def finish(self) -> None:
-        """Write what stands behind the pixels."""
+        """Write what follows the pixels."""
         ...
 
 
 class PngEncoder:
-    """PNG, in the memory of one band.
+    """Encodes PNG; needs the memory of one band.
 
     Args:
-        file: Where the bytes go.
-        shape: Of the picture.
+        file: Receives the bytes.
+        shape: Shape of the picture.
         bits: 8 or 16 per sample.
         icc_profile: Colour profile.
         exif: EXIF block.
-        text: Keywords and values, both in Latin-1.
+        text: Text entries; the keywords are Latin-1.
     """
 
     def __init__(
@@ -63,7 +67,7 @@ class PngEncoder:
         self.sample = np.dtype(np.uint8 if bits == 8 else ">u2")
         self.step = channels * self.sample.itemsize
         self.above = np.zeros((1, width * self.step), np.uint8)
-        self.packer = zlib.compressobj(_LEVEL)
+        self.packer = zlib.compressobj(_ZLIB_LEVEL)
         file.write(b"\x89PNG\r\n\x1a\n")
         self._chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, 0))
         if icc_profile:
@@ -71,17 +75,18 @@ class PngEncoder:
         if exif:
             self._chunk(b"eXIf", exif.removeprefix(b"Exif\0\0"))
         for keyword, value in (text or {}).items():
-            self._chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + value.encode("latin-1"))
+            # International text: not compressed, no language, no translated keyword, UTF-8.
+            self._chunk(b"iTXt", keyword.encode("latin-1") + bytes(5) + value.encode())
 
     def add(self, rows: Rows) -> None:
-        """Write the next band."""
+        """Encode the next band."""
         lines = rows.astype(self.sample, order="C").view(np.uint8).reshape(len(rows), -1)
         filtered = _paeth(lines, np.concatenate([self.above, lines[:-1]]), self.step)
         self._chunk(b"IDAT", self.packer.compress(filtered.tobytes()))
         self.above = lines[-1:].copy()
 
     def finish(self) -> None:
-        """Write what stands behind the pixels."""
+        """Write what follows the pixels."""
         self._chunk(b"IDAT", self.packer.flush())
         self._chunk(b"IEND", b"")
 
@@ -91,7 +96,7 @@ class PngEncoder:
 
 
 def _paeth(rows: NDArray[np.uint8], above: NDArray[np.uint8], step: int) -> NDArray[np.uint8]:
-    """Replace each byte by its difference from the best of its three neighbours (PNG filter 4)."""
+    """Replace each byte by its difference from the best of three neighbours (PNG filter 4)."""
     up = above.astype(np.int16)
     left, up_left = np.zeros_like(up), np.zeros_like(up)
     left[:, step:], up_left[:, step:] = rows[:, :-step], up[:, :-step]
@@ -104,7 +109,7 @@ def _paeth(rows: NDArray[np.uint8], above: NDArray[np.uint8], step: int) -> NDAr
 
 
 class TiffEncoder:
-    """TIFF in which each band is a deflated strip, in the memory of one band."""
+    """Encodes TIFF with one deflated strip per band; needs the memory of one band."""
 
     def __init__(
         self, file: BinaryIO, shape: Shape, *, bits: int, icc_profile: bytes | None = None
@@ -117,16 +122,16 @@ class TiffEncoder:
         file.write(b"II*\0\0\0\0\0")
 
     def add(self, rows: Rows) -> None:
-        """Write the next band."""
+        """Encode the next band."""
         self.rows_per_strip = max(self.rows_per_strip, len(rows))
         difference = np.diff(rows, axis=1, prepend=rows.dtype.type(0))
-        strip = zlib.compress(difference.astype(self.sample).tobytes(), _LEVEL)
+        strip = zlib.compress(difference.astype(self.sample).tobytes(), _ZLIB_LEVEL)
         self.offsets.append(self.file.tell())
         self.sizes.append(len(strip))
         self.file.write(strip)
 
     def finish(self) -> None:
-        """Write what stands behind the pixels."""
+        """Write what follows the pixels."""
         height, width, channels = self.shape
         tags: dict[int, tuple[str, Sequence[int]]] = {
             256: ("I", [width]),
@@ -149,15 +154,16 @@ class TiffEncoder:
 
     def _directory(self, tags: Mapping[int, tuple[str, Sequence[int]]]) -> None:
         file, entries = self.file, b""
-        for tag, (kind, values) in tags.items():
-            data = struct.pack(f"<{len(values)}{kind}", *values)
+        for tag, (type_code, values) in tags.items():
+            data = struct.pack(f"<{len(values)}{type_code}", *values)
             if len(data) > 4:
                 file.write(b"\0" * (file.tell() % 2))  # values begin on even offsets
-                place = struct.pack("<I", file.tell())
+                field = struct.pack("<I", file.tell())
                 file.write(data)
             else:
-                place = data.ljust(4, b"\0")
-            entries += struct.pack("<HHI", tag, {"H": 3, "I": 4, "B": 7}[kind], len(values)) + place
+                field = data.ljust(4, b"\0")
+            number = {"H": 3, "I": 4, "B": 7}[type_code]
+            entries += struct.pack("<HHI", tag, number, len(values)) + field
         file.write(b"\0" * (file.tell() % 2))
         start = file.tell()
         file.write(struct.pack("<H", len(tags)) + entries + b"\0\0\0\0")
@@ -166,28 +172,28 @@ class TiffEncoder:
 
 
 class PillowEncoder:
-    """JPEG, WebP and BMP through Pillow, which needs the whole picture, in 8 bits.
+    """Encodes JPEG, WebP and BMP with Pillow, which needs the whole picture in 8 bits.
 
     Args:
-        file: Where the bytes go.
-        kind: ``JPEG``, ``WEBP`` or ``BMP``.
-        shape: Of the picture.
+        file: Receives the bytes.
+        format_name: ``JPEG``, ``WEBP`` or ``BMP``.
+        shape: Shape of the picture.
         icc_profile: Colour profile.
-        exif: EXIF block, left out where the format has no room for it.
-        quality: Of JPEG and WebP, 1 to 100; 100 makes a WebP lossless.
+        exif: EXIF block; omitted where the format has no room for it.
+        quality: Quality of JPEG and WebP, 1 to 100; 100 makes a WebP lossless.
     """
 
     def __init__(
         self,
         file: BinaryIO,
-        kind: str,
+        format_name: str,
         shape: Shape,
         *,
         icc_profile: bytes | None = None,
         exif: bytes | None = None,
         quality: int = 95,
     ) -> None:
-        self.file, self.kind = file, kind
+        self.file, self.format_name = file, format_name
         self.samples = np.empty(shape, np.uint8)
         self.filled = 0
         options: dict[str, dict[str, Any]] = {
@@ -195,12 +201,12 @@ class PillowEncoder:
             "WEBP": {"quality": quality, "lossless": quality == 100, "exact": True},
             "BMP": {},
         }
-        self.options = options[kind] | ({"icc_profile": icc_profile} if icc_profile else {})
-        if exif and kind != "BMP" and len(exif) < 65_000:  # JPEG allows no more
+        self.options = options[format_name] | ({"icc_profile": icc_profile} if icc_profile else {})
+        if exif and format_name != "BMP" and len(exif) < 65_000:  # the limit of JPEG
             self.options["exif"] = exif
 
     def add(self, rows: Rows) -> None:
-        """Keep the next band."""
+        """Keep the next band until the end."""
         self.samples[self.filled : self.filled + len(rows)] = rows
         self.filled += len(rows)
 
@@ -210,7 +216,7 @@ class PillowEncoder:
 
         grey = self.samples.shape[2] == 1
         picture = Image.fromarray(self.samples[..., 0] if grey else self.samples)
-        # By way of memory: a plain write says more clearly than an encoder that the disk is full.
+        # Through memory: a plain write reports a full disk more clearly than an encoder does.
         buffer = io.BytesIO()
-        picture.save(buffer, self.kind, **self.options)
+        picture.save(buffer, self.format_name, **self.options)
         self.file.write(buffer.getbuffer())

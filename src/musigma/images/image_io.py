@@ -1,4 +1,4 @@
-"""Pictures in and out: the one place that knows file formats, clamps and rounds."""
+"""Read and write picture files; the one place that clamps and rounds values."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,13 +17,13 @@ from musigma.images.listing import atomic_write, format_of, image_error
 from musigma.types import ConfigError
 
 MAX_PIXELS = 500_000_000
-"""A larger picture is refused before it is decoded, unless the caller says otherwise."""
+"""A picture with more pixels is refused before it is decoded, unless the caller raises this."""
 
 BAND = 64
-"""Rows of a picture that are written at a time."""
+"""Number of rows that are encoded at a time."""
 
 _MAX_SIDE = {"JPEG": 65_500, "WEBP": 16_383}
-_MAX_BYTES = 2**32 - 2**24  # of TIFF and BMP, whose offsets have 32 bits; some room for the rest
+_MAX_BYTES = 2**32 - 2**24  # TIFF and BMP have 32-bit offsets; the rest is for metadata
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +38,7 @@ class ImageMeta:
             too, and hands it over with `dataclasses.replace`.
         icc_profile: Colour profile of the values.
         exif: EXIF block without the orientation, which is applied to the pixels.
+        lossy: Whether the file that was read stores its pixels with loss (JPEG, lossy WebP).
     """
 
     format: str = "PNG"
@@ -46,6 +47,7 @@ class ImageMeta:
     alpha: Tensor | None = None
     icc_profile: bytes | None = None
     exif: bytes | None = None
+    lossy: bool = False
 
 
 def read_image(
@@ -59,9 +61,9 @@ def read_image(
 
     Args:
         path: The file.
-        max_pixels: A larger picture is refused before its pixels are decoded.
-        frame: Which page or frame of a file with several. Without it such a file is refused, since
-            all but one would be lost.
+        max_pixels: A picture with more pixels is refused before it is decoded.
+        frame: The page or frame to read, from 0. Without it a file with several is refused, since
+            the others would be lost.
 
     Returns:
         The colours, ``(1, C, H, W)`` float32 in ``[0, 1]`` with C = 1 for grey and 3 for RGB, and
@@ -76,10 +78,10 @@ def read_image(
 
 
 class Raster:
-    """A decoded picture in host memory, of which parts become tensors when they are looked at.
+    """A decoded picture in host memory; indexing it gives float32 tensors.
 
-    As 8-bit or 16-bit samples it takes a quarter or half of the memory of the float32 image whose
-    shape it has and whose parts its parts are.
+    The whole picture is kept as 8-bit or 16-bit samples, which is a quarter or a half of the memory
+    of the float32 image.
     """
 
     def __init__(self, samples: NDArray[Any], full_scale: int) -> None:
@@ -98,7 +100,7 @@ class Raster:
 
 
 class OpenedImage(NamedTuple):
-    """A picture whose values are still those of the file; alpha is here and not in `meta`."""
+    """A decoded picture with the samples of its file; alpha is here and not in `meta`."""
 
     colours: Raster
     alpha: Raster | None
@@ -108,19 +110,24 @@ class OpenedImage(NamedTuple):
 def open_image(
     path: Path | str, *, max_pixels: int = MAX_PIXELS, frame: int | None = None
 ) -> OpenedImage:
-    """Read a picture as `read_image` does, but for the conversion to float32."""
-    found = decode(Path(path), max_pixels=max_pixels, frame=frame)
-    channels = 3 if found.samples.shape[2] >= 3 else 1
-    has_alpha = found.samples.shape[2] > channels
+    """Read a picture as `read_image` does, but keep the integer samples of the file.
+
+    The file is decoded completely, and the decoded samples stay in memory.
+    """
+    decoded = decode(Path(path), max_pixels=max_pixels, frame=frame)
+    samples, full_scale = decoded.samples, decoded.full_scale
+    channels = 3 if samples.shape[2] >= 3 else 1
+    has_alpha = samples.shape[2] > channels
     meta = ImageMeta(
-        format=found.format,
+        format=decoded.format,
         channels=channels,
-        bits=8 if found.full_scale == 255 else 16,
-        icc_profile=found.icc_profile,
-        exif=found.exif,
+        bits=8 if full_scale == 255 else 16,
+        icc_profile=decoded.icc_profile,
+        exif=decoded.exif,
+        lossy=decoded.lossy,
     )
-    alpha = Raster(found.samples[..., channels:], found.full_scale) if has_alpha else None
-    return OpenedImage(Raster(found.samples[..., :channels], found.full_scale), alpha, meta)
+    alpha = Raster(samples[..., channels:], full_scale) if has_alpha else None
+    return OpenedImage(Raster(samples[..., :channels], full_scale), alpha, meta)
 
 
 def write_image(
@@ -158,47 +165,51 @@ def image_writer(
     alpha: bool = False,
     quality: int = 95,
 ) -> Iterator["RowWriter"]:
-    """Open a picture file for what `write_image` does, of which the rows come little by little.
+    """Open a picture file as `write_image` does, for rows that come in several parts.
+
+    PNG and TIFF are encoded in bands of `BAND` rows. JPEG, WebP and BMP need the whole picture:
+    its 8-bit samples and the encoded file are in memory until the end.
 
     Args:
         path: The file, which appears when the block ends without an error.
         shape: Of the picture, ``(1, 1 or 3, H, W)``.
-        meta: As for `write_image`; its alpha is not looked at.
+        meta: As for `write_image`; its alpha is ignored.
         alpha: Whether alpha will come with the colours.
         quality: Of JPEG and WebP.
     """
     path = Path(path)
-    kind = format_of(path)
+    format_name = format_of(path)
     if not 1 <= quality <= 100:
         raise ConfigError(f"quality must be from 1 to 100, got {quality}")
-    bits = meta.bits if kind in ("PNG", "TIFF") else 8
-    _check_fits(path, kind, bits, shape, alpha)
-    # WebP has no grey, and Pillow reads no 16-bit TIFF of grey and alpha.
-    colour = kind == "WEBP" or (kind, bits, alpha) == ("TIFF", 16, True)
+    bits = meta.bits if format_name in ("PNG", "TIFF") else 8
+    _check_fits(path, format_name, bits, shape, alpha)
+    # WebP has no grey, and Pillow cannot read a 16-bit TIFF of grey and alpha.
+    colour = format_name == "WEBP" or (format_name, bits, alpha) == ("TIFF", 16, True)
     num_colours = 3 if colour else shape[1]
     size = (shape[2], shape[3], num_colours + alpha)
     meta = replace(meta, icc_profile=_fitting_profile(meta.icc_profile, num_colours))
     with atomic_write(path) as file:
-        rows = RowWriter(path, _encoder(file, kind, size, bits, meta, quality), size, bits=bits)
+        encoder = _encoder(file, format_name, size, bits, meta, quality)
+        rows = RowWriter(path, encoder, size, bits=bits)
         yield rows
         rows.finish()
 
 
 class RowWriter:
-    """Rounds the rows of a picture to integers and hands them to an encoder in bands of one height.
+    """Rounds the rows of a picture to integers and gives them to an encoder in equal bands.
 
-    So the bytes of a file do not depend on how many rows came at a time.
+    So the bytes of a file do not depend on how many rows were written at a time.
     """
 
     def __init__(self, path: Path, encoder: Encoder, shape: Shape, *, bits: int) -> None:
         self._path, self._encoder = path, encoder
         self._full_scale = 2**bits - 1
-        self._left = shape[0]
+        self._num_missing = shape[0]
         self._band = np.empty((BAND, *shape[1:]), np.uint8 if bits == 8 else np.uint16)
         self._filled = 0
 
     def write(self, image: Tensor, alpha: Tensor | None = None) -> None:
-        """Add rows below those that are there, ``(1, C, rows, W)`` in ``[0, 1]``.
+        """Append rows, ``(1, C, rows, W)`` in ``[0, 1]``.
 
         Raises:
             ImageError: If a value is not finite or the shape is not that of the picture.
@@ -208,25 +219,25 @@ class RowWriter:
             raise image_error(self._path, f"{text}; enlarge it with the picture")
         top, height = 0, image.shape[2]
         while top < height:
-            some = slice(top, top + BAND - self._filled)
-            self._add(image[0, :, some], None if alpha is None else alpha[0, :, some])
-            top = some.stop
+            rows = slice(top, top + BAND - self._filled)
+            self._add(image[0, :, rows], None if alpha is None else alpha[0, :, rows])
+            top = rows.stop
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Encode the last band and end the file."""
         if self._filled:
             self._encoder.add(self._band[: self._filled])
-        assert self._left == 0, f"{self._left} rows of {self._path} are missing"
+        assert self._num_missing == 0, f"{self._num_missing} rows of {self._path} are missing"
         self._encoder.finish()
 
     def _add(self, colours: Tensor, alpha: Tensor | None) -> None:
         num_rows = colours.shape[1]
-        here = self._band[self._filled : self._filled + num_rows]
-        num_colours = here.shape[2] - (alpha is not None)
-        here[..., :num_colours] = self._integers(colours)  # repeats grey where colour is written
+        rows = self._band[self._filled : self._filled + num_rows]
+        num_colours = rows.shape[2] - (alpha is not None)
+        rows[..., :num_colours] = self._integers(colours)  # repeats grey in a format without grey
         if alpha is not None:
-            here[..., num_colours:] = self._integers(alpha)
-        self._left -= num_rows
+            rows[..., num_colours:] = self._integers(alpha)
+        self._num_missing -= num_rows
         self._filled += num_rows
         if self._filled == BAND:
             self._encoder.add(self._band)
@@ -238,23 +249,25 @@ class RowWriter:
             text = "not written, as the picture holds NaN or infinite values"
             hint = "if it was computed in half precision, use float32"
             raise image_error(self._path, f"{text}; {hint}")
-        # Halves go up, as everywhere here and in MATLAB.
+        # Halves are rounded up, as in MATLAB.
         levels = (values.clamp(0, 1) * self._full_scale + 0.5).to(torch.int32)
         return levels.permute(1, 2, 0).numpy()
 
 
-def _check_fits(path: Path, kind: str, bits: int, shape: tuple[int, ...], alpha: bool) -> None:
+def _check_fits(
+    path: Path, format_name: str, bits: int, shape: tuple[int, ...], alpha: bool
+) -> None:
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3) or 0 in shape:
         text = f"a picture must have the shape (1, 1 or 3, H, W), got {shape}"
         raise image_error(path, text)
     height, width = shape[2:]
-    if alpha and kind in ("JPEG", "BMP"):
-        text = f"{kind} has no room for alpha"
+    if alpha and format_name in ("JPEG", "BMP"):
+        text = f"{format_name} has no room for alpha"
         raise image_error(path, f"{text}; write PNG, WebP or TIFF, or drop the alpha")
     num_bytes = height * width * (shape[1] + alpha) * bits // 8
-    too_long = max(height, width) > _MAX_SIDE.get(kind, 2**31 - 1)
-    if too_long or (kind in ("TIFF", "BMP") and num_bytes > _MAX_BYTES):
-        text = f"{width} x {height} pixels are more than {kind} can hold"
+    too_long = max(height, width) > _MAX_SIDE.get(format_name, 2**31 - 1)
+    if too_long or (format_name in ("TIFF", "BMP") and num_bytes > _MAX_BYTES):
+        text = f"{width} x {height} pixels are more than {format_name} can hold"
         raise image_error(path, f"{text}; write PNG")
 
 
@@ -264,11 +277,11 @@ def _fitting_profile(profile: bytes | None, channels: int) -> bytes | None:
 
 
 def _encoder(
-    file: BinaryIO, kind: str, shape: Shape, bits: int, meta: ImageMeta, quality: int
+    file: BinaryIO, format_name: str, shape: Shape, bits: int, meta: ImageMeta, quality: int
 ) -> Encoder:
     profile, exif = meta.icc_profile, meta.exif
-    if kind == "PNG":
+    if format_name == "PNG":
         return PngEncoder(file, shape, bits=bits, icc_profile=profile, exif=exif)
-    if kind == "TIFF":
+    if format_name == "TIFF":
         return TiffEncoder(file, shape, bits=bits, icc_profile=profile)
-    return PillowEncoder(file, kind, shape, icc_profile=profile, exif=exif, quality=quality)
+    return PillowEncoder(file, format_name, shape, icc_profile=profile, exif=exif, quality=quality)

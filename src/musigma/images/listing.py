@@ -1,4 +1,4 @@
-"""Picture files by name: which to read, and how to write one without ever leaving half of it."""
+"""Picture files by name: which files to read, and how to write one completely or not at all."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -19,24 +19,37 @@ FORMAT_OF_SUFFIX = {
     ".tiff": "TIFF",
     ".bmp": "BMP",
 }
+OTHER_PICTURES = (".avif", ".dng", ".gif", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg")
+"""Suffixes of pictures that cannot be read here; the error says so."""
 
 
 class ImageSource(NamedTuple):
-    """A picture to read, and the name its result should have inside the output folder."""
+    """A picture to read, and the name of its result inside the output folder."""
 
     path: Path
     name: Path
 
 
+def printable(text: object) -> str:
+    r"""Return text on one line, with control characters and broken bytes escaped.
+
+    A file name may hold any of them, and a terminal would obey them.
+
+    Example:
+        >>> printable("\033[2J\n.png")
+        '\\x1b[2J\\n.png'
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))
+
+
 def image_error(path: Path, text: str) -> ImageError:
-    r"""Return an error that names the file and fits one line, whatever characters the name holds.
+    r"""Return an error of one line that names the file.
 
     Example:
         >>> image_error(Path("two\nlines.png"), "is empty")
         ImageError('two\\nlines.png: is empty')
     """
-    line = f"{path}: {text}"
-    return ImageError("".join(c if c.isprintable() else ascii(c)[1:-1] for c in line))
+    return ImageError(printable(f"{path}: {text}"))
 
 
 def format_of(path: Path) -> str:
@@ -47,6 +60,8 @@ def format_of(path: Path) -> str:
         'TIFF'
     """
     suffix = path.suffix.lower()
+    if suffix in OTHER_PICTURES:
+        raise image_error(path, f"{suffix[1:].upper()} pictures cannot be read; convert it to PNG")
     if suffix not in FORMAT_OF_SUFFIX:
         hint = nearest(suffix, tuple(FORMAT_OF_SUFFIX))
         raise image_error(path, f"no picture format has the suffix {suffix!r}; {hint}")
@@ -55,7 +70,7 @@ def format_of(path: Path) -> str:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
-    """Open a picture file that appears under its name only when it is complete.
+    """Open a picture file for writing; it appears under its name only when it is complete.
 
     Raises:
         ImageError: If the file cannot be written; one line with the system's reason.
@@ -75,29 +90,23 @@ def list_images(
 ) -> list[ImageSource]:
     """Return the pictures behind files, folders and patterns, each once, in a stable order.
 
-    Inputs keep their order; a folder or a pattern gives its pictures sorted by path. A picture of
-    a folder is named by its place below that folder, one of a pattern by its place below the fixed
-    part of the pattern. Folders give only files with a picture's suffix, and no hidden ones.
+    Inputs keep their order; a folder or a pattern gives its pictures sorted by path. The result of
+    a picture is named by its path below the folder, or below the fixed part of the pattern. Folders
+    give only files with the suffix of a picture, and no hidden files. Two pictures may get the same
+    name; `musigma.restoration.output_files.find_clashes` finds them.
 
     Args:
         inputs: Names of files, names of folders, or patterns with ``*``, ``?``, ``[...]``, ``**``.
-        recursive: Also look into the folders below each folder.
-        results: A folder for results, which is not looked into where it lies below an input.
+        recursive: Also search the folders below each folder.
+        results: The folder for results. It is not searched where it lies below an input.
 
     Raises:
-        ImageError: If an input does not exist, is no picture by its suffix or holds no picture, or
-            if two pictures would get the same name.
+        ImageError: If an input does not exist, is no picture by its suffix, or holds no picture.
     """
     sources: dict[Path, ImageSource] = {}
-    taken: dict[Path, Path] = {}
-    for source in (s for item in inputs for s in _expand(Path(item), recursive, results)):
-        if source.path.absolute() in sources:
-            continue
-        if source.name in taken:
-            text = f"its result would have the same name as that of {taken[source.name]}"
-            raise image_error(source.path, f"{text}; give the folder above both, with recursive")
-        sources[source.path.absolute()] = source
-        taken[source.name] = source.path
+    for item in inputs:
+        for source in _expand(item, recursive, results):
+            sources.setdefault(source.path.absolute(), source)
     return list(sources.values())
 
 
@@ -108,7 +117,10 @@ def missing_reason(path: Path) -> str:
     return "does not exist"
 
 
-def _expand(item: Path, recursive: bool, results: Path | None) -> list[ImageSource]:
+def _expand(name: Path | str, recursive: bool, results: Path | None) -> list[ImageSource]:
+    if name == "":
+        raise ImageError("the name of an input is empty; give '.' for the current folder")
+    item = Path(name)
     try:
         if item.is_dir():
             return _in_folder(item, recursive, results)
@@ -123,19 +135,19 @@ def _expand(item: Path, recursive: bool, results: Path | None) -> list[ImageSour
 
 
 def _in_folder(folder: Path, recursive: bool, results: Path | None) -> list[ImageSource]:
-    found = _pictures(folder, folder.rglob("*") if recursive else folder.iterdir(), results)
-    if not found:
-        below = "" if recursive else "; folders below it were not looked into"
+    sources = _pictures(folder, folder.rglob("*") if recursive else folder.iterdir(), results)
+    if not sources:
+        below = "" if recursive else "; folders below it were not searched (--recursive does)"
         raise image_error(folder, f"holds no picture ({' '.join(FORMAT_OF_SUFFIX)}){below}")
-    return found
+    return sources
 
 
 def _matching(pattern: Path, results: Path | None) -> list[ImageSource]:
     fixed = Path(*takewhile(lambda part: not _is_pattern(part), pattern.parts))
-    found = _pictures(fixed, fixed.glob(str(pattern.relative_to(fixed))), results)
-    if not found:
+    sources = _pictures(fixed, fixed.glob(str(pattern.relative_to(fixed))), results)
+    if not sources:
         raise image_error(pattern, "matches no picture")
-    return found
+    return sources
 
 
 def _is_pattern(part: str) -> bool:
@@ -156,7 +168,7 @@ def _pictures(folder: Path, paths: Iterable[Path], results: Path | None) -> list
 
 
 def _below(folder: Path, results: Path | None) -> Path | None:
-    """Return the place of the results below a folder, if they are there and not the folder."""
+    """Return the path of the results relative to a folder, if they lie below it."""
     if results is None:
         return None
     outer, inner = (Path(os.path.realpath(path)) for path in (folder, results))

@@ -1,4 +1,4 @@
-"""Sixteen bits per sample: colour of that depth is more than Pillow reads by itself."""
+"""Color pictures with 16 bits per sample, of which Pillow itself reads only 8."""
 
 import sys
 from collections.abc import Callable
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from musigma.images.pillow_array import to_array
 
 if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
@@ -22,19 +24,19 @@ def raw_mode(image: "ImageFile") -> str:
     return str(args if isinstance(args, str) else args[0])
 
 
-def read_deep(image: "ImageFile", open_image: Callable[[], "ImageFile"]) -> Samples:
-    """Return all 16 bits of a colour PNG or TIFF, ``(H, W, C)``.
+def read_sixteen_bit(image: "ImageFile", open_image: Callable[[], "ImageFile"]) -> Samples:
+    """Return all 16 bits of a color PNG or TIFF, ``(H, W, C)``.
 
-    Pillow keeps only the high byte of such samples. Told the other byte order it keeps the low
-    byte, so two decodings give the whole sample, whatever the compression or interlacing.
+    Pillow keeps only the high byte of such samples. With the other byte order it keeps the low
+    byte. So two decodings give the whole sample, for every compression and interlacing.
 
     Args:
-        image: The opened picture, which is decoded.
-        open_image: Opens it again.
+        image: The opened picture; it is decoded here.
+        open_image: Opens the same picture again.
     """
     layout, order = raw_mode(image).split(";16")
     if layout == "LA":
-        # Pillow has no other byte order for this one, but its four bytes fit the four of RGBA.
+        # Pillow knows one byte order only for this layout, but its 4 bytes can be read as RGBA.
         return _decode(image, "RGBA").view(">u2").astype(np.uint16)
     other = {"B": "L", "L": "B", "N": "B" if sys.byteorder == "little" else "L"}[order]
     straight = layout.upper()  # RGBa, multiplied by alpha, is divided below at full precision
@@ -50,7 +52,8 @@ def _decode(image: "ImageFile", mode: str) -> NDArray[np.uint8]:
         return getattr(type(tile), "_make", tuple)((*tile[:3], args))
 
     image.tile = [with_mode(tile) for tile in image.tile]
-    return np.asarray(image)
+    image.load()
+    return to_array(image)
 
 
 def _divided_by_alpha(samples: Samples) -> Samples:

@@ -1,12 +1,13 @@
 """GPU kernels of our own for 3x3 convolutions.
 
-The weight gradients of many equal layers in one launch: cuDNN computes them one layer at a time. A
-layer of 64 channels fills a large card badly, and each comes with a clearing of workspace, a sum of
-parts and a pass for the gradient of the bias: at batch 16 these small kernels take as long as the
-arithmetic. Here all layers of a kind share one grid.
+`weight_gradients` computes the weight gradients of many equal layers in one launch. cuDNN computes
+them one layer at a time. A layer of 64 channels does not fill a large card, and each layer also
+clears a workspace, sums up parts and computes the gradient of the bias in a pass of its own: at
+batch 16 these small kernels take as long as the arithmetic. Here all equal layers share one grid.
 
-A convolution, or its way back, that does what comes after it before it writes: cuDNN leaves adding
-a residual, and taking the gradient through a ReLU, to passes over memory of their own.
+`convolve` computes a convolution, or the gradient of its input, and applies the operations that
+follow before it writes. cuDNN needs a further pass over memory to add a residual or to take the
+gradient through a ReLU.
 """
 
 import torch
@@ -14,17 +15,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# The compiler takes what is annotated as a constant and all else as it comes.
+from musigma.kernels.conv3x3 import refuse_add_and_mask
+
+# Triton reads annotations: an argument annotated as constexpr is a constant. Others have none.
 # ruff: noqa: ANN001, ANN202
 
 BLOCK = 64
-"""Channels to a tile, in and out; also the granularity of the layers it serves."""
+"""Channels of a tile, in and out; channels of a layer must be a multiple of it."""
 
 MANY_PIXELS = 100_000
-"""From here on the pixels of a layer are cut into 8 parts, below into 4."""
+"""Layers with at least so many pixels are cut into 8 parts, smaller ones into 4."""
 
-LEAST = tl.constexpr(16)
-"""The narrowest matrix that can be multiplied with."""
+MIN_COLUMNS = tl.constexpr(16)
+"""Columns of the narrowest matrix that tensor cores multiply with."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -43,8 +46,8 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     block: tl.constexpr,
     depth: tl.constexpr,
 ):
-    # A program owns one row of taps of one tile of one layer, over one part of the pixels. Rows of
-    # taps come fastest, so that programs which read the same pixels run side by side.
+    # A program computes one row of taps of one tile of one layer, over one part of the pixels. The
+    # row of taps varies fastest, so that programs which read the same pixels run side by side.
     program = tl.program_id(0)
     tap_row = program % 3
     part = (program // 3) % num_parts
@@ -55,15 +58,15 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     to_channel = tile // in_tiles % out_tiles * block
     layer = tile // (in_tiles * out_tiles)
 
-    input_start = _chosen(inputs, layer, num_layers)
-    gradient_start = _chosen(gradients, layer, num_layers)
+    input_start = _address_of(inputs, layer, num_layers)
+    gradient_start = _address_of(gradients, layer, num_layers)
     channel = tl.arange(0, block)
     step = tl.arange(0, depth)
     left = tl.zeros((block, block), tl.float32)
     middle = tl.zeros((block, block), tl.float32)
     right = tl.zeros((block, block), tl.float32)
-    sums = tl.zeros((block, LEAST), tl.float32)
-    ones = tl.full((depth, LEAST), 1.0, gradients[0].dtype.element_ty)
+    sums = tl.zeros((block, MIN_COLUMNS), tl.float32)
+    ones = tl.full((depth, MIN_COLUMNS), 1.0, gradients[0].dtype.element_ty)
     rounds = tl.cdiv(tl.cdiv(num_pixels, depth), num_parts)
     first = part * rounds * depth
     last = tl.minimum(first + rounds * depth, num_pixels)
@@ -72,7 +75,7 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
         inside = pixel < last
         column = pixel % width
         row = pixel // width % height + tap_row - 1
-        reaches = inside & (row >= 0) & (row < height)
+        row_exists = inside & (row >= 0) & (row < height)
         gradient_at = gradient_start + pixel[:, None] * num_out + (to_channel + channel)[None, :]
         gradient_at = tl.multiple_of(gradient_at, [1, 16])
         gradient = tl.load(gradient_at, mask=inside[:, None], other=0.0)
@@ -82,21 +85,21 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
         turned = tl.trans(gradient)
         # The three taps of a row read nearly the same pixels: the first brings them into the cache
         # of the processor (.ca), which spares the cache all processors share.
-        here = tl.load(input_at, mask=reaches[:, None], other=0.0, cache_modifier=".ca")
-        middle = tl.dot(turned, here, middle)
-        there = reaches & (column > 0)
-        here = tl.load(input_at - num_in, mask=there[:, None], other=0.0, cache_modifier=".ca")
-        left = tl.dot(turned, here, left)
-        there = reaches & (column < width - 1)
-        here = tl.load(input_at + num_in, mask=there[:, None], other=0.0, cache_modifier=".ca")
-        right = tl.dot(turned, here, right)
-        # As a product with ones; adding up would hold the other products up.
+        values = tl.load(input_at, mask=row_exists[:, None], other=0.0, cache_modifier=".ca")
+        middle = tl.dot(turned, values, middle)
+        exists = row_exists & (column > 0)
+        values = tl.load(input_at - num_in, mask=exists[:, None], other=0.0, cache_modifier=".ca")
+        left = tl.dot(turned, values, left)
+        exists = row_exists & (column < width - 1)
+        values = tl.load(input_at + num_in, mask=exists[:, None], other=0.0, cache_modifier=".ca")
+        right = tl.dot(turned, values, right)
+        # A product with ones: a sum would make the other products wait.
         sums = tl.dot(turned, ones, sums)
 
-    # Parts are stored apart and added in a fixed order afterwards: the result never wavers.
-    place = part * num_layers + layer
+    # Parts are stored separately and added in a fixed order later: results are reproducible.
+    slot = part * num_layers + layer
     weight_at = (
-        weights + ((place * num_out + to_channel + channel[:, None]) * 9 + tap_row * 3) * num_in
+        weights + ((slot * num_out + to_channel + channel[:, None]) * 9 + tap_row * 3) * num_in
     )
     weight_at = weight_at + from_channel + channel[None, :]
     tl.store(weight_at, left)
@@ -104,12 +107,12 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     tl.store(weight_at + 2 * num_in, right)
     if (tap_row == 1) & (from_channel == 0):
         total = tl.max(sums, 1)  # all columns are equal
-        tl.store(biases + place * num_out + to_channel + channel, total)
+        tl.store(biases + slot * num_out + to_channel + channel, total)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _chosen(tensors, layer, num_layers: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return the start of one of several tensors, by a number known at run time alone."""
+def _address_of(tensors, layer, num_layers: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return the address of one of several tensors, chosen by a number known only at run time."""
     address = tensors[0].to(tl.int64)
     for other in tl.static_range(1, num_layers):
         address = tl.where(layer == other, tensors[other].to(tl.int64), address)
@@ -122,10 +125,10 @@ def weight_gradients(
     """Return the gradients of weights and biases of 3x3 convolutions that keep the size.
 
     Args:
-        inputs: What each layer read, ``(N, IN, H, W)`` in channels-last order; one shape for all.
-        gradients: The gradient of what each wrote, ``(N, OUT, H, W)``, likewise.
-        num_parts: Into how many parts the pixels are cut, so that every processor has work.
-        depth: Pixels to a round.
+        inputs: Input of each layer, ``(N, IN, H, W)`` in channels-last order; one shape for all.
+        gradients: Gradient of the output of each layer, ``(N, OUT, H, W)``, likewise.
+        num_parts: Number of parts the pixels are cut into, so that every processor has work.
+        depth: Pixels that a program reads at once.
 
     Returns:
         Float32 ``(OUT, IN, 3, 3)`` in channels-last order and ``(OUT,)`` for each layer.
@@ -135,12 +138,12 @@ def weight_gradients(
     parts = num_parts or (4 if num_pixels < MANY_PIXELS else 8)
     weights = inputs[0].new_empty((parts, number, num_out, 3, 3, num_in), dtype=torch.float32)
     biases = inputs[0].new_empty((parts, number, num_out), dtype=torch.float32)
-    read = tuple(_flat(part) for part in inputs)
-    wrote = tuple(_flat(part) for part in gradients)
+    flat_inputs = tuple(_flat(part) for part in inputs)
+    flat_gradients = tuple(_flat(part) for part in gradients)
     tiles = number * (num_out // BLOCK) * (num_in // BLOCK)
     _weight_gradients[(tiles * parts * 3,)](
-        read,
-        wrote,
+        flat_inputs,
+        flat_gradients,
         weights,
         biases,
         num_layers=number,
@@ -181,16 +184,16 @@ def _convolve(  # type: ignore[no-untyped-def]
     block: tl.constexpr,
     depth: tl.constexpr,
 ):
-    # A program owns some of the pixels, in the order of memory, and some of the outputs.
+    # A program computes some of the pixels, in the order of memory, and some of the outputs.
     pixel = tl.program_id(0) * pixels + tl.arange(0, pixels)
     inside = pixel < num_pixels
     column = pixel % width
     row = pixel // width % height
-    place = pixel.to(tl.int64)[:, None]
+    position = pixel.to(tl.int64)[:, None]
     step = tl.arange(0, depth)
     channel = tl.program_id(1) * block + tl.arange(0, block)
-    exists = channel < num_out
-    image_at = image + place * num_in + step[None, :]
+    channel_exists = channel < num_out
+    image_at = image + position * num_in + step[None, :]
     sums = tl.zeros((pixels, block), tl.float32)
     slices: tl.constexpr = num_in // depth
     for turn in range(9 * slices):
@@ -198,27 +201,27 @@ def _convolve(  # type: ignore[no-untyped-def]
         start = turn % slices * depth
         down = tap // 3 - 1
         right = tap % 3 - 1
-        there = inside & (row + down >= 0) & (row + down < height)
-        there = there & (column + right >= 0) & (column + right < width)
+        inside_image = inside & (row + down >= 0) & (row + down < height)
+        inside_image = inside_image & (column + right >= 0) & (column + right < width)
         # Nine taps read nearly the same pixels: the first brings them into the cache of the
         # processor (.ca).
         values = tl.load(
             image_at + ((down * width + right) * num_in + start),
-            mask=there[:, None],
+            mask=inside_image[:, None],
             other=0.0,
             cache_modifier=".ca",
         )
-        if backwards:  # the kernel turned around, its inputs and outputs exchanged
+        if backwards:  # the kernel flipped, its inputs and outputs exchanged
             weight_at = weight + (start + step)[:, None] * (9 * num_out) + channel[None, :]
             weight_at = weight_at + (8 - tap) * num_out
         else:
             weight_at = weight + channel[None, :] * (9 * num_in) + (start + step)[:, None]
             weight_at = weight_at + tap * num_in
-        sums = tl.dot(values, tl.load(weight_at, mask=exists[None, :], other=0.0), sums)
+        sums = tl.dot(values, tl.load(weight_at, mask=channel_exists[None, :], other=0.0), sums)
     if has_bias:
-        sums += tl.load(bias + channel, mask=exists, other=0.0).to(tl.float32)[None, :]
-    result_at = place * num_out + channel[None, :]
-    kept = inside[:, None] & exists[None, :]
+        sums += tl.load(bias + channel, mask=channel_exists, other=0.0).to(tl.float32)[None, :]
+    result_at = position * num_out + channel[None, :]
+    kept = inside[:, None] & channel_exists[None, :]
     if adds:
         sums += tl.load(other + result_at, mask=kept, other=0.0).to(tl.float32)
     if masks:
@@ -245,12 +248,13 @@ def convolve(
 ) -> Tensor:
     """Do what `musigma.kernels.conv3x3.convolve` says, on tensors in channels-last order.
 
-    The number of inputs is a multiple of 32, that of outputs of 8; there is one of `add` and `mask`
-    at most. `pixels` and `stages` are those of a `Form`.
+    The number of input channels must be a multiple of 32, that of output channels of 8. `pixels`
+    and `stages` are those of a `TileConfig`.
     """
+    refuse_add_and_mask(add, mask)
     batch, num_in, height, width = image.shape
     num_out, num_pixels = weight.shape[1 if backwards else 0], batch * height * width
-    block = min(BLOCK, max(LEAST.value, triton.next_power_of_2(num_out)))
+    block = min(BLOCK, max(MIN_COLUMNS.value, triton.next_power_of_2(num_out)))
     result = image.new_empty((batch, height, width, num_out))
     other = add if add is not None else mask
     _convolve[(-(-num_pixels // pixels), -(-num_out // block))](

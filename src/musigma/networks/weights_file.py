@@ -229,7 +229,7 @@ def choose_scale(name: str, asked: int | None, scales: tuple[int, ...]) -> int:
     if asked is None and len(scales) == 1:
         return scales[0]
     if asked is None:
-        raise ConfigError(f"{name} exists for scale {scales}; choose one of them with scale")
+        raise ConfigError(f"{name} exists for scale {scales}; choose one of them with `scale`")
     if asked not in scales:
         raise ConfigError(f"{name} exists for scale {scales}, not {asked}")
     return asked

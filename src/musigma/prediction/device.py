@@ -1,4 +1,4 @@
-"""Where to compute."""
+"""Where to compute, and with how many threads."""
 
 import os
 
@@ -12,20 +12,49 @@ thread for each of many processors spends its time waiting for the others: two p
 threads each on 16 processors took minutes to measure 100 crops.
 """
 
+MAX_REASON = 120
+"""PyTorch's reasons may be a page long; so many characters of them are shown."""
 
-def select_device(name: str) -> torch.device:
-    """Return the device of a name; ``auto`` is this process's GPU, or else the CPU."""
+
+def select_device(name: str | torch.device) -> torch.device:
+    """Return the device of a name; ``auto`` is this process's GPU, or else the CPU.
+
+    Args:
+        name: ``auto``, ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
+
+    Example:
+        >>> select_device("cpu")
+        device(type='cpu')
+    """
     if name == "auto":
-        number = os.environ.get("LOCAL_RANK", "0")
-        name = f"cuda:{number}" if torch.cuda.is_available() else "cpu"
+        index = os.environ.get("LOCAL_RANK", "0")
+        name = f"cuda:{index}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
         torch.empty(1, device=device)  # a name may be right and this machine without the device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).split("\n", 1)[0]
+    except (RuntimeError, AssertionError, ImportError) as error:
+        reason = str(error).partition("\n")[0].partition(". ")[0]
+        if len(reason) > MAX_REASON:
+            reason = reason[:MAX_REASON] + "..."
         raise ConfigError(
-            f"the device {name!r} cannot be used ({reason}); give auto, cpu, cuda or cuda:N"
+            f"the device {str(name)!r} cannot be used ({reason}); give auto, cpu, cuda, cuda:N or "
+            "mps"
         ) from error
+    return device
+
+
+def limit_threads(device: torch.device) -> None:
+    """Give the CPU few threads in this process where a GPU runs the network.
+
+    This changes PyTorch's thread count for the whole process, so commands call it, and no function
+    that other programs call.
+    """
     if device.type == "cuda":
         torch.set_num_threads(min(THREADS_BESIDE_GPU, torch.get_num_threads()))
+
+
+def select_device_and_threads(name: str) -> torch.device:
+    """Return the device of a name as `select_device` does, and call `limit_threads` for it."""
+    device = select_device(name)
+    limit_threads(device)
     return device

@@ -1,6 +1,7 @@
 """From an image to its prediction: the one path that commands, evaluation and training share."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
@@ -9,12 +10,13 @@ import torch
 from torch import Tensor
 
 from musigma.functional.color import match_channels
+from musigma.images.conversion import ImageLike, as_batch
 from musigma.networks import Network
 from musigma.prediction.engines.base import Engine
-from musigma.prediction.engines.torch_engine import TorchEngine
-from musigma.prediction.stitching import Canvas, gather
+from musigma.prediction.engines.pytorch import TorchEngine
+from musigma.prediction.stitching import Stitcher, collect_strips
 from musigma.prediction.tiling import (
-    SMALL,
+    SMALL_CONVOLUTION,
     Tile,
     border_of,
     bytes_per_pixel,
@@ -26,13 +28,16 @@ from musigma.types import ConfigError, ImageError, Prediction
 DEFAULT_MEMORY = 2 * 2**30
 Progress = Callable[[int, int], None]
 
+_OUT_OF_MEMORY = ("DefaultCPUAllocator", "bad_alloc", "bad allocation", "Failed to allocate memory")
+"""What PyTorch, ONNX Runtime and OpenVINO say where a CPU has no memory left."""
+
 
 class Image(Protocol):
-    """A tensor ``(1, C, H, W)``, or what gives one where it is looked at."""
+    """A tensor ``(1, C, H, W)``, or an object that reads a part of one when it is indexed."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole."""
+        """Shape of the whole image."""
         ...
 
     def __getitem__(self, part: Any, /) -> Tensor:
@@ -42,7 +47,7 @@ class Image(Protocol):
 
 def predict(
     network: Network,
-    image: Tensor,
+    image: ImageLike,
     *,
     noise_std: float | None = None,
     engine: Engine | None = None,
@@ -50,31 +55,46 @@ def predict(
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> Prediction:
-    """Restore one image, tile by tile; image and result stay in host memory.
+    """Restore an image or a batch of images, tile by tile; the result is in host memory.
 
-    A grey image goes through a colour network as three equal channels and comes back grey.
+    A grey image goes through a colour network as three equal channels and comes back grey. Several
+    threads may call this function for one network.
 
     Args:
-        network: In evaluation mode, on the device where it should run.
-        image: ``(1, C, H, W)`` float32 in ``[0, 1]``.
+        network: On the device where it should run. A network in training mode is run as it would
+            run in evaluation mode; its own mode is not changed.
+        image: A PIL image, an array ``(H, W)``, ``(H, W, C)`` or ``(N, H, W, C)``, or a tensor
+            ``(C, H, W)`` or ``(N, C, H, W)``. Integers use the full range of their type; floats
+            lie in ``[0, 1]``.
         noise_std: Noise level in 8-bit levels, for a network that takes one, and only for it.
-        engine: What runs the network; by default PyTorch in float32, where tiles of a network with
-            a radius give what the whole image gives, to the bit on a CPU.
-        tile: Largest side of a tile; by default what `memory` allows, and less where a tile turns
-            out to be too large for the device.
+        engine: What runs the network; by default PyTorch in float32. `musigma.prediction.tiling`
+            says how near tiles are to the whole image then.
+        tile: Largest side of a tile; by default as large as `memory` allows, and smaller where such
+            a tile turns out to be too large for the device.
         memory: Bytes that the forward pass of a tile may need.
         progress: Called after each tile with the number done and the number in all.
+
+    Example:
+        >>> from musigma.networks import create
+        >>> predict(create("bicubic", scale=2), torch.rand(1, 3, 8, 8)).mean.shape
+        torch.Size([1, 3, 16, 16])
     """
-    strips = predict_strips(
-        network,
-        image,
-        noise_std=noise_std,
-        engine=engine,
-        tile=tile,
-        memory=memory,
-        progress=progress,
-    )
-    return gather(strips, result_shape(network, image))
+    _require_network(network)
+    batch = as_batch(image)
+    engine = TorchEngine(network) if engine is None else engine
+    predictions = []
+    for index, single in enumerate(batch[:, None]):
+        strips = predict_strips(
+            network,
+            single,
+            noise_std=noise_std,
+            engine=engine,
+            tile=tile,
+            memory=memory,
+            progress=_progress_of_batch(progress, index, len(batch)),
+        )
+        predictions.append(collect_strips(strips, strips.shape))
+    return _concatenate(predictions)
 
 
 def predict_strips(
@@ -86,44 +106,135 @@ def predict_strips(
     tile: int | None = None,
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
-) -> Iterator[Prediction]:
-    """Yield what `predict` returns from top to bottom, some rows at a time.
+) -> "Strips":
+    """Restore one image; the result comes from top to bottom, some rows at a time.
 
     Neither the image nor the result need be in memory as a whole: a tile of the image is read when
-    it is its turn, and `memory` holds the rows that are being made, too.
+    it is its turn, and `memory` also holds the rows that are being made. Arguments are those of
+    `predict`, but for an image that is ``(1, C, H, W)`` float32 in ``[0, 1]``.
     """
-    grey = _is_grey(network, image)
-    image = _with_noise_level(network, image, noise_std)
-    height, width = image.shape[-2:]
-    side = tile_for_memory(network, memory=memory, width=width) if tile is None else tile
-    # Where no tile is exact, there is no arithmetic to keep.
-    exact = SMALL + 1 if network.receptive_radius is not None else 1
-    tiles = plan_tiles(
-        height,
-        width,
-        tile=side,
-        border=border_of(network),
-        multiple=network.size_multiple,
-        least=max(1, min(exact, memory // bytes_per_pixel(network))),
+    is_grey = _is_grey(network, image)
+    return Strips(
+        network,
+        _with_noise_level(network, image, noise_std),
+        engine=TorchEngine(network) if engine is None else engine,
+        is_grey=is_grey,
+        tile=tile,
+        memory=memory,
+        progress=progress,
     )
-    engine = TorchEngine(network) if engine is None else engine
-    canvas = Canvas(network, height, width, grey=grey)
-    number = 0
-    for batch in _batches(tiles, memory // bytes_per_pixel(network) if engine.batches else 0):
-        pieces = torch.cat([_read(image, one, grey=grey) for one in batch])
-        for one, result in zip(batch, _run(network, engine, pieces, tile, memory), strict=True):
-            strip = canvas.paste(one, result)
-            number += 1
-            if progress:
-                progress(number, len(tiles))
-            if strip is not None:
-                yield strip
 
 
-def result_shape(network: Network, image: Image) -> tuple[int, int, int, int]:
-    """Return the shape of the mean, or say why an image is none for the network."""
-    channels = 1 if _is_grey(network, image) else network.out_channels
-    return 1, channels, image.shape[-2] * network.scale, image.shape[-1] * network.scale
+class Strips(Iterator[Prediction]):
+    """The rows of a result from top to bottom, computed as they are asked for.
+
+    Attributes:
+        shape: Shape of the whole mean.
+        num_tiles: Tiles that were run so far. A tile that did not fit the memory of the device and
+            was cut counts as its parts: the network saw the whole image only where this is 1 in
+            the end.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        image: Image,
+        *,
+        engine: Engine,
+        is_grey: bool = False,
+        tile: int | None = None,
+        memory: int = DEFAULT_MEMORY,
+        progress: Progress | None = None,
+    ) -> None:
+        self.network, self.image, self.engine = network, image, engine
+        self.is_grey, self.tile, self.memory = is_grey, tile, memory
+        self.progress = progress
+        height, width = image.shape[-2:]
+        channels = 1 if is_grey else network.out_channels
+        self.shape = (1, channels, height * network.scale, width * network.scale)
+        self.num_tiles = 0
+        self._tiles = self._plan(height, width)
+        self._strips = self._generate(height, width)
+
+    def __next__(self) -> Prediction:
+        """Return the next rows."""
+        return next(self._strips)
+
+    def _plan(self, height: int, width: int) -> list[Tile]:
+        network, side = self.network, self.tile
+        if side is None:
+            side = tile_for_memory(network, memory=self.memory, width=width)
+        # Tiles that are approximate anyway need not keep to one routine of the convolutions.
+        smallest = 1 if network.receptive_radius is None else SMALL_CONVOLUTION + 1
+        return plan_tiles(
+            height,
+            width,
+            tile=side,
+            border=border_of(network),
+            multiple=network.size_multiple,
+            least=max(1, min(smallest, self.memory // bytes_per_pixel(network))),
+        )
+
+    def _generate(self, height: int, width: int) -> Iterator[Prediction]:
+        stitcher = Stitcher(self.network, height, width, is_grey=self.is_grey)
+        num_pixels = self.memory // bytes_per_pixel(self.network) if self.engine.batches else 0
+        num_done = 0
+        for batch in _batches(self._tiles, num_pixels):
+            pieces = torch.cat([_read(self.image, tile, is_grey=self.is_grey) for tile in batch])
+            for tile, result in zip(batch, self._run(pieces), strict=True):
+                strip = stitcher.paste(tile, result)
+                num_done += 1
+                if self.progress:
+                    self.progress(num_done, len(self._tiles))
+                if strip is not None:
+                    yield strip
+
+    def _run(self, pieces: Tensor) -> list[Prediction]:
+        """Run equal tiles together, or one by one or in parts where they do not fit the device."""
+        prediction = _attempt(self.engine, pieces)
+        if prediction is not None:
+            self.num_tiles += len(pieces)
+            mean, sigma = prediction
+            sigmas = [None] * len(mean) if sigma is None else sigma[:, None]
+            return [Prediction(*parts) for parts in zip(mean[:, None], sigmas, strict=True)]
+        if len(pieces) > 1:
+            return [result for piece in pieces[:, None] for result in self._run(piece)]
+        return [self._run_in_parts(pieces)]
+
+    def _run_in_parts(self, piece: Tensor) -> Prediction:
+        side = 0 if self.tile is not None else max(piece.shape[-2:]) // 2
+        while side:
+            # To the network a tile is an image, so it can be cut into tiles like one.
+            parts = Strips(self.network, piece, engine=self.engine, tile=side, memory=self.memory)
+            with suppress(_TileError):
+                result = collect_strips(parts, parts.shape)
+                self.num_tiles += parts.num_tiles
+                return result
+            side //= 2
+        raise _TileError(
+            f"a tile of {piece.shape[-1]} x {piece.shape[-2]} pixels, border included, is too "
+            f"large for the memory of {self.engine.device}; set `memory` or `tile` to less"
+        )
+
+
+def _require_network(network: object) -> None:
+    if not isinstance(network, Network):
+        name = type(network).__name__
+        raise ConfigError(f"predict takes a network, got {name}; a model has its own predict")
+
+
+def _progress_of_batch(progress: Progress | None, index: int, num_images: int) -> Progress | None:
+    """Return a callback for one image of a batch; all of them have as many tiles as this one."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(index * total + done, num_images * total)
+
+
+def _concatenate(predictions: list[Prediction]) -> Prediction:
+    if len(predictions) == 1:
+        return predictions[0]
+    means, sigmas = zip(*predictions, strict=True)
+    return Prediction(torch.cat(means), None if sigmas[0] is None else torch.cat(sigmas))
 
 
 class _NoiseMapped:
@@ -139,13 +250,15 @@ class _NoiseMapped:
 
 
 def _with_noise_level(network: Network, image: Image, noise_std: float | None) -> Image:
-    if network.takes_noise_level:
-        if noise_std is None:
-            raise ConfigError("the network takes the noise level; give noise_std in 8-bit levels")
-        return _NoiseMapped(image, noise_std)
-    if noise_std is not None:
-        raise ConfigError("the network takes no noise level; leave noise_std out")
-    return image
+    if not network.takes_noise_level:
+        if noise_std is not None:
+            raise ConfigError("the network takes no noise level; leave `noise_std` out")
+        return image
+    if noise_std is None:
+        raise ConfigError("the network takes the noise level; give `noise_std` in 8-bit levels")
+    if not 0 <= noise_std < math.inf:
+        raise ConfigError(f"`noise_std` must be zero or a positive number, got {noise_std}")
+    return _NoiseMapped(image, noise_std)
 
 
 def with_noise_map(image: Tensor, noise_std: float) -> Tensor:
@@ -172,16 +285,16 @@ def _is_grey(network: Network, image: Image) -> bool:
     return False
 
 
-def _read(image: Image, tile: Tile, *, grey: bool) -> Tensor:
+def _read(image: Image, tile: Tile, *, is_grey: bool) -> Tensor:
     rows, columns = tile.rows, tile.columns
     piece = image[..., rows.read_start : rows.read_stop, columns.read_start : columns.read_stop]
-    if grey:
+    if is_grey:
         piece = torch.cat([match_channels(piece[:, :1], 3), piece[:, 1:]], dim=1)
     return piece
 
 
-def _batches(tiles: list[Tile], most: int) -> Iterator[list[Tile]]:
-    """Yield neighbours of equal size together, as long as they read at most so many pixels."""
+def _batches(tiles: list[Tile], max_pixels: int) -> Iterator[list[Tile]]:
+    """Yield neighbours of equal size together, as long as they read at most `max_pixels`."""
 
     def size(tile: Tile) -> tuple[int, int]:
         spans = tile.rows, tile.columns
@@ -189,42 +302,28 @@ def _batches(tiles: list[Tile], most: int) -> Iterator[list[Tile]]:
         return height, width
 
     for (height, width), equal in itertools.groupby(tiles, size):
-        rest = list(equal)
-        count = max(1, most // (height * width))
-        yield from (rest[start : start + count] for start in range(0, len(rest), count))
+        equal_tiles = list(equal)
+        count = max(1, max_pixels // (height * width))
+        for start in range(0, len(equal_tiles), count):
+            yield equal_tiles[start : start + count]
 
 
 class _TileError(ConfigError):
     """A tile that is too large for the device."""
 
 
-def _run(
-    network: Network, engine: Engine, pieces: Tensor, tile: int | None, memory: int
-) -> list[Prediction]:
-    """Run equal tiles, one by one or in smaller ones where they do not fit the device."""
-    found = _attempt(engine, pieces)
-    if found is not None:
-        mean, sigma = found
-        sigmas = [None] * len(mean) if sigma is None else sigma[:, None]
-        return [Prediction(*parts) for parts in zip(mean[:, None], sigmas, strict=True)]
-    if len(pieces) > 1:
-        parts = [_run(network, engine, piece, tile, memory) for piece in pieces[:, None]]
-        return [part for (part,) in parts]
-    side = 0 if tile is not None else max(pieces.shape[-2:]) // 2
-    while side:
-        # To the network a tile is an image: cut up, it gives what it would have given whole.
-        with suppress(_TileError):
-            return [predict(network, pieces, engine=engine, tile=side, memory=memory)]
-        side //= 2
-    raise _TileError(
-        f"a tile of {pieces.shape[-1]} x {pieces.shape[-2]} pixels, border included, is too large "
-        f"for {engine.device}; give less --memory, or a smaller --tile"
-    )
-
-
 def _attempt(engine: Engine, pieces: Tensor) -> Prediction | None:
+    """Run an engine; return `None` where the memory of its device is too small."""
     # The error must be gone before the next attempt: it keeps what filled the memory alive.
     try:
         return engine(pieces)
-    except torch.OutOfMemoryError:
+    except Exception as error:
+        if not _is_out_of_memory(error):
+            raise
         return None
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    return any(mark in str(error) for mark in _OUT_OF_MEMORY)

@@ -14,8 +14,11 @@ class SelfEnsemble:
 
     Means are averaged, and sigmas too: ``|mean_k e_k| <= mean_k |e_k|``, so that the mean of the
     predicted errors still bounds the error of the mean as far as each of them does. A noise map is
-    turned with the image. Tiles give what the whole image gives, but for networks with a
+    turned with the image. Tiles give what the whole image gives, except for networks with a
     `size_multiple`: they divide a flipped tile into other cells than the flipped image.
+
+    Args:
+        engine: What restores each view.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -32,7 +35,7 @@ def mean_over_views(restore: Callable[[Tensor], Prediction], images: Tensor) -> 
     """Return mean and sigma, each averaged over the flips and quarter turns of images."""
     sums: list[Tensor] = []
     for k in range(NUM_DIHEDRAL):
-        found = restore(dihedral(images, k).contiguous())
-        parts = [dihedral_inverse(part, k) for part in found if part is not None]
+        prediction = restore(dihedral(images, k).contiguous())
+        parts = [dihedral_inverse(part, k) for part in prediction if part is not None]
         sums = [total + part for total, part in zip(sums, parts, strict=False)] or parts
     return Prediction(*(total / NUM_DIHEDRAL for total in sums))

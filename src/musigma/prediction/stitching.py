@@ -1,4 +1,4 @@
-"""The result of a prediction as it grows, tile by tile, from top to bottom."""
+"""Results of tiles are put together to rows of the whole result, from top to bottom."""
 
 from collections.abc import Iterable
 
@@ -10,16 +10,16 @@ from musigma.prediction.tiling import Span, Tile, overlap_of
 from musigma.types import ImageError, Prediction
 
 
-class Canvas:
-    """The rows of a result that are being made; those that are finished are handed out.
+class Stitcher:
+    """Holds the rows of a result that are being made, and hands out those that are finished.
 
     Tiles come in rows, each from left to right. A value belongs to one tile, unless tiles of the
     network are approximate: then neighbours overlap, and the weight of a tile falls linearly from 1
     to 0 across the overlap. The weights of all tiles at a pixel add up to 1.
     """
 
-    def __init__(self, network: Network, height: int, width: int, *, grey: bool) -> None:
-        self.network, self.height, self.width, self.grey = network, height, width, grey
+    def __init__(self, network: Network, height: int, width: int, *, is_grey: bool) -> None:
+        self.network, self.height, self.width, self.is_grey = network, height, width, is_grey
         self.overlap = overlap_of(network)
         self.top = 0  # first row of the window, in pixels of the result
         self.window: Tensor | None = None  # (1 or 2 for mean and sigma, C, rows, width)
@@ -30,23 +30,23 @@ class Canvas:
         Raises:
             ImageError: If values of these rows are not finite.
         """
-        rows = _Place(tile.rows, self.height, self.overlap, self.network.scale)
-        columns = _Place(tile.columns, self.width, self.overlap, self.network.scale)
+        rows = _Placement(tile.rows, self.height, self.overlap, self.network.scale)
+        columns = _Placement(tile.columns, self.width, self.overlap, self.network.scale)
         values = torch.cat([part for part in result if part is not None])
-        values = values[..., rows.cut, columns.cut].float().cpu()
-        window = self._window(len(values), rows.stop)
-        here = window[..., rows.start - self.top : rows.stop - self.top, columns.put]
+        values = values[..., rows.source, columns.source].float().cpu()
+        window = self._window_down_to(rows.stop, num_parts=len(values))
+        target = window[..., rows.start - self.top : rows.stop - self.top, columns.target]
         if self.overlap:
-            here += values * rows.weight()[:, None] * columns.weight()
+            target += values * rows.weight()[:, None] * columns.weight()
         else:
-            here.copy_(values)
+            target.copy_(values)
         if tile.columns.stop < self.width:
             return None
-        waiting = 0 if tile.rows.stop == self.height else self.overlap
-        finished = (tile.rows.stop - waiting) * self.network.scale
+        num_waiting = 0 if tile.rows.stop == self.height else self.overlap
+        finished = (tile.rows.stop - num_waiting) * self.network.scale
         return self._take(finished) if finished > self.top else None
 
-    def _window(self, num_parts: int, bottom: int) -> Tensor:
+    def _window_down_to(self, bottom: int, *, num_parts: int) -> Tensor:
         old = self.window
         num_rows = 0 if old is None else old.shape[2]
         if old is None or self.top + num_rows < bottom:
@@ -61,26 +61,33 @@ class Canvas:
         assert self.window is not None
         num_rows = bottom - self.top
         done, rest = self.window[:, :, :num_rows], self.window[:, :, num_rows:]
-        # A copy, lest the few rows that wait for the next tiles keep the whole window alive.
+        # A copy, so that the few rows that wait for the next tiles do not keep the window alive.
         self.window = rest.clone() if rest.shape[2] else None
         self.top = bottom
-        # The least and the greatest value tell, and need no memory, as a mask of all would.
+        # The smallest and the largest value are enough, and need no memory, as a mask would.
         if not all(bool(end.isfinite()) for end in done.aminmax()):
             raise ImageError("the network returned values that are not finite; check its weights")
-        if self.grey:
+        if self.is_grey:
             done = done.mean(1, keepdim=True)
         return Prediction(done[:1], done[1:] if len(done) > 1 else None)
 
 
-class _Place:
-    """Where the values of a tile go along one axis, in pixels of the result."""
+class _Placement:
+    """Where the values of a tile go along one axis, in pixels of the result.
+
+    Attributes:
+        start, stop: The pixels of the result that the tile writes.
+        target: The same as a slice.
+        source: The slice of the tile's own result that goes there.
+    """
 
     def __init__(self, span: Span, length: int, overlap: int, scale: int) -> None:
         self.span, self.length, self.overlap, self.scale = span, length, overlap, scale
         self.start = max(0, span.start - overlap) * scale
         self.stop = min(length, span.stop + overlap) * scale
-        self.put = slice(self.start, self.stop)
-        self.cut = slice(self.start - span.read_start * scale, self.stop - span.read_start * scale)
+        self.target = slice(self.start, self.stop)
+        origin = span.read_start * scale
+        self.source = slice(self.start - origin, self.stop - origin)
 
     def weight(self) -> Tensor:
         """The rise at the start of the span less the rise at its end: neighbours add up to 1."""
@@ -93,18 +100,18 @@ class _Place:
         return ((pixels - middle) / (2 * self.overlap) + 0.5).clamp(0, 1)
 
 
-def gather(strips: Iterable[Prediction], shape: tuple[int, int, int, int]) -> Prediction:
+def collect_strips(strips: Iterable[Prediction], shape: tuple[int, int, int, int]) -> Prediction:
     """Put strips of rows together to a result of a shape that is known beforehand."""
-    parts = [_zeros(*shape)]
+    whole = [_zeros(*shape)]
     top = 0
     for strip in strips:
-        found = [part for part in strip if part is not None]
-        if len(parts) < len(found):
-            parts.append(_zeros(*shape))
-        for part, rows in zip(parts, found, strict=True):
-            part[:, :, top : top + rows.shape[2]] = rows
-        top += found[0].shape[2]
-    return Prediction(*parts)
+        parts = [part for part in strip if part is not None]
+        if len(whole) < len(parts):
+            whole.append(_zeros(*shape))
+        for target, rows in zip(whole, parts, strict=True):
+            target[:, :, top : top + rows.shape[2]] = rows
+        top += parts[0].shape[2]
+    return Prediction(*whole)
 
 
 def _zeros(*shape: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Many files: pictures are read ahead and written behind while the network computes."""
+"""Restore many files: pictures are read and written in other threads while the network runs."""
 
 import os
 from collections import deque
@@ -7,19 +7,27 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Semaphore
 from typing import Self
 
 from musigma.images.decoding import image_size
 from musigma.images.listing import ImageSource
 from musigma.model import Model
 from musigma.prediction.engines import Engine
-from musigma.restoration.pipe import Pipe
-from musigma.restoration.restore_file import Job, Options, Restored, engine_for, read, strips, write
+from musigma.restoration.options import Options, engine_for
+from musigma.restoration.restore_file import (
+    Job,
+    Restored,
+    compute_strips,
+    read_picture,
+    write_results,
+)
 from musigma.types import ImageError, Prediction
 
 FileProgress = Callable[[ImageSource, int, int], None]
 NUM_THREADS = min(4, os.cpu_count() or 1)
-"""Pictures that are read, and pictures that are written, at the same time."""
+"""Number of threads that read, and of threads that write."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,26 +46,66 @@ def restore_files(
     engine: Engine | None = None,
     progress: FileProgress | None = None,
 ) -> Iterator[Restored | Failed]:
-    """Restore picture files as `restore_file` does; yield what became of each as it is known.
+    """Restore picture files as `restore_file` does; yield the outcome of each when it is known.
 
     Pictures that are in memory at the same time, with their results, take at most half of
-    ``options.memory`` beside that of the tiles; one that needs more has the memory to itself.
+    ``options.memory`` in addition to the tiles. A picture that needs more is processed alone.
 
     Args:
-        model: What restores them.
+        model: The model.
         sources: The files; none may be the result of another (`find_clashes`).
-        options: How.
-        engine: What `engine_for` gave for these options, if it is there already.
+        options: How to restore them.
+        engine: The engine of `engine_for` for these options, if it was made already.
         progress: Called after each tile with the file, the number of its tiles done and of all.
     """
-    engine = engine or engine_for(model, options.engine, ensemble=options.ensemble)
+    engine = engine or engine_for(model, options)
     with _Batch(model, options, engine, progress) as batch:
         batch.waiting.extend(sources)
-        while batch.waiting or batch.ahead or batch.behind:
-            batch.read_ahead()
-            if batch.ahead:
+        while batch.waiting or batch.reading or batch.writing:
+            batch.start_reading()
+            if batch.reading:
                 yield from batch.restore_next()
-            yield from batch.finished(block=not batch.ahead)
+            yield from batch.finished(block=not batch.reading)
+
+
+class StripQueue:
+    """Hands strips from the thread that computes them to the thread that writes them.
+
+    `put` returns when the strip has been taken. So there are at most two strips in memory: one that
+    is being written, and one that is being computed or waits.
+    """
+
+    def __init__(self) -> None:
+        self._strips: SimpleQueue[Prediction | BaseException | None] = SimpleQueue()
+        self._taken = Semaphore(0)
+        self._writer_ended = False
+
+    def put(self, strip: Prediction) -> bool:
+        """Offer a strip and wait until it is taken; return whether the writer wants more."""
+        self._strips.put(strip)
+        self._taken.acquire()
+        return not self._writer_ended
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Tell the writer that there is no further strip, because of an error or not."""
+        self._strips.put(error)
+
+    def stop(self) -> None:
+        """Tell the thread that computes that the writer has ended."""
+        self._writer_ended = True
+        self._taken.release()
+
+    def __iter__(self) -> Iterator[Prediction]:
+        """Yield strips until the end; raise the error of the thread that computes them."""
+        while True:
+            strip = self._strips.get()
+            if strip is None:
+                return
+            if isinstance(strip, BaseException):
+                raise strip
+            self._taken.release()
+            yield strip
+            del strip  # otherwise it would stay in memory until the next one arrives
 
 
 @dataclass
@@ -67,9 +115,9 @@ class _Batch:
     engine: Engine
     progress: FileProgress | None
     waiting: deque[ImageSource] = field(default_factory=deque)
-    ahead: deque[tuple[ImageSource, Future[Job]]] = field(default_factory=deque)
-    behind: dict[Future[Restored], ImageSource] = field(default_factory=dict)
-    held: dict[ImageSource, int] = field(default_factory=dict)  # bytes of each that is in memory
+    reading: deque[tuple[ImageSource, Future[Job]]] = field(default_factory=deque)
+    writing: dict[Future[Restored], ImageSource] = field(default_factory=dict)
+    num_bytes: dict[ImageSource, int] = field(default_factory=dict)  # of pictures in memory
 
     def __enter__(self) -> Self:
         self.readers = ThreadPoolExecutor(NUM_THREADS, "musigma-read")
@@ -80,41 +128,44 @@ class _Batch:
         self.readers.shutdown(cancel_futures=True)
         self.writers.shutdown()
 
-    def read_ahead(self) -> None:
-        """Begin to read as many pictures as there are threads and memory for."""
-        while self.waiting and len(self.ahead) < NUM_THREADS:
+    def start_reading(self) -> None:
+        """Start to read as many pictures as there are threads and memory for."""
+        while self.waiting and len(self.reading) < NUM_THREADS:
             source = self.waiting[0]
             size = _bytes_in_memory(self.model, source)
-            if self.held and sum(self.held.values()) + size > self.options.memory // 2:
+            if self.num_bytes and sum(self.num_bytes.values()) + size > self.options.memory // 2:
                 return
-            self.held[self.waiting.popleft()] = size
-            self.ahead.append((source, self.readers.submit(read, self.model, source, self.options)))
+            self.num_bytes[self.waiting.popleft()] = size
+            job = self.readers.submit(
+                read_picture, self.model, source, self.options, engine=self.engine
+            )
+            self.reading.append((source, job))
 
     def restore_next(self) -> Iterator[Failed]:
-        """Compute the picture that was read first, and hand its rows to a writer."""
-        source, reading = self.ahead.popleft()
+        """Compute the picture that was read first; a writer gets its rows."""
+        source, reading = self.reading.popleft()
         try:
             job = reading.result()
         except ImageError as error:
-            del self.held[source]
+            del self.num_bytes[source]
             yield Failed(source=source.path, error=str(error))
             return
-        pipe: Pipe[Prediction] = Pipe()
-        self.behind[self.writers.submit(_write, job, pipe)] = source
-        self._fill(pipe, job)
+        strips = StripQueue()
+        self.writing[self.writers.submit(_write, job, strips)] = source
+        self._compute(job, strips)
 
     def finished(self, *, block: bool) -> Iterator[Restored | Failed]:
-        """Yield the outcome of the files that have been written, waiting for one if need be."""
-        done, _ = wait(self.behind, None if block else 0, FIRST_COMPLETED)
+        """Yield the outcome of the files that were written; wait for one if `block` is true."""
+        done, _ = wait(self.writing, None if block else 0, FIRST_COMPLETED)
         for writing in done:
-            source = self.behind.pop(writing)
-            del self.held[source]
+            source = self.writing.pop(writing)
+            del self.num_bytes[source]
             try:
                 yield writing.result()
             except ImageError as error:
                 yield Failed(source=source.path, error=str(error))
 
-    def _fill(self, pipe: Pipe[Prediction], job: Job) -> None:
+    def _compute(self, job: Job, strips: StripQueue) -> None:
         report = self.progress
 
         def progress(done: int, total: int) -> None:
@@ -122,30 +173,33 @@ class _Batch:
                 report(job.source, done, total)
 
         try:
-            with closing(strips(job, self.engine, progress=progress)) as rows:
-                for strip in rows:
-                    if not pipe.put(strip):
-                        break  # whoever writes has failed, and its outcome says why
+            with closing(compute_strips(job, self.engine, progress=progress)) as computed:
+                for strip in computed:
+                    if not strips.put(strip):
+                        break  # the writer has failed; its outcome says why
         except BaseException as error:
-            pipe.close(error)
-            if not isinstance(error, ImageError):  # that is the outcome of this file alone
+            strips.end(error)
+            if not isinstance(error, ImageError):  # which is the outcome of this file alone
                 raise
-        pipe.close()
+        strips.end()
 
 
-def _write(job: Job, pipe: Pipe[Prediction]) -> Restored:
+def _write(job: Job, strips: StripQueue) -> Restored:
     try:
-        return write(job, pipe)
+        return write_results(job, strips)
     finally:
-        pipe.close()
+        strips.stop()
 
 
 def _bytes_in_memory(model: Model, source: ImageSource) -> int:
-    """Return about what a picture takes, its rows in the making included; 0 where it is none."""
+    """Estimate the memory of a picture and its rows in progress; 0 for a file that is no picture.
+
+    Reading such a file will say what is wrong with it.
+    """
     try:
         height, width = image_size(source.path)
     except ImageError:
-        return 0  # reading it will say why
+        return 0
     network = model.network
     per_pixel = 8 + 4 * network.out_channels * network.scale**2 * (1 + model.has_sigma)
     return height * width * per_pixel

@@ -1,5 +1,7 @@
-"""The files that a restored picture becomes, filled from top to bottom as its rows are made."""
+"""The files of a restored picture: their names, and writing them row by row."""
 
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock
@@ -7,134 +9,206 @@ from threading import Lock
 from torch import Tensor
 
 from musigma.functional.resize import resize
-from musigma.images.box_downsample import BoxMean
+from musigma.images.box_downsample import BoxDownsampler
 from musigma.images.image_io import BAND, OpenedImage, Raster, image_writer
-from musigma.images.npz_stream import ArrayRows, npz_writer
-from musigma.restoration.sigma_files import sigma_writer, write_sigma
+from musigma.images.listing import ImageSource, image_error
+from musigma.images.npz_stream import ArrayFile, npz_writer
+from musigma.restoration.error_maps import (
+    QUANTITIES,
+    Quantity,
+    describe,
+    draw_error_map,
+    error_map_writer,
+    error_maps_of,
+)
+from musigma.restoration.options import Options
+from musigma.restoration.promise import Promise
 from musigma.restoration.viewer.page import MAX_SIDE, write_page
-from musigma.types import Prediction
+from musigma.types import ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
-SIGMA, PICTURE, INTERVAL, NPZ = ".sigma.png", ".error-map.png", ".interval.png", ".npz"
-PAGE = ".html"
-_DRAWING = Lock()  # matplotlib is made for one thread
+ENDINGS = {
+    "sigma": ".sigma.png",
+    "std": ".std.png",
+    "half_width": ".interval.png",
+    "picture": ".error-map.png",
+    "npz": ".npz",
+    "page": ".html",
+}
+"""The ending of each further file; it replaces the suffix of the restored picture."""
+
+_DRAWING = Lock()  # matplotlib is not safe under threads
 
 
-def beside(output: Path, ending: str) -> Path:
-    """Return the name of a further result beside the picture."""
-    return output.with_name(output.stem + ending)
-
-
-class Results:
-    """Everything that is written for one picture; whole files, or none.
+def output_paths(output: Path, options: Options, *, calibrated: bool = True) -> dict[str, Path]:
+    """Return the files that are written beside a restored picture, by what they hold.
 
     Args:
-        stack: Keeps the files open; they appear when it closes without an error, the picture last.
-        source: The picture as it was read.
-        output: The restored one.
-        first: The first rows of the result, which tell what there is of it.
+        output: The restored picture.
+        options: What to write.
+        calibrated: Whether the model has a calibration. Without it there is no std and no interval.
+
+    Example:
+        >>> paths = output_paths(Path("out/a.jpg"), Options(folder=Path("out"), sigma=True))
+        >>> [path.name for path in paths.values()]
+        ['a.sigma.png', 'a.std.png', 'a.interval.png', 'a.error-map.png']
+    """
+    quantities = QUANTITIES if calibrated else ("sigma",)
+    names = [*quantities, "picture"] if options.writes_error_maps else []
+    names += ["npz"] if options.npz else []
+    names += ["page"] if options.page else []
+    return {name: output.with_name(output.stem + ENDINGS[name]) for name in names}
+
+
+def find_clashes(sources: Sequence[ImageSource], options: Options) -> dict[Path, ImageError]:
+    """Return an error for each source whose results would replace the files of another source.
+
+    Two folders may hold pictures of one name, and ``a.png`` and ``a.jpg`` would share one error
+    map. A source that would replace itself is not in the result.
+    """
+    owners = {os.path.realpath(source.path): source.path for source in sources}
+    clashes: dict[Path, ImageError] = {}
+    for source in sources:
+        output = options.folder / source.name
+        paths = [output, *output_paths(output, options).values()]
+        results = [os.path.realpath(path) for path in paths]  # Path.resolve fails on circular links
+        owner = next((owners[path] for path in results if path in owners), None)
+        if owner is None:
+            owners |= dict.fromkeys(results, source.path)
+        elif owner != source.path:
+            text = f"its results would replace {owner} or a file that is made from it"
+            clashes[source.path] = image_error(source.path, f"{text}; use another output folder")
+    return clashes
+
+
+class OutputFiles:
+    """All files of one restored picture, written from top to bottom.
+
+    Args:
+        stack: Keeps the files open. They appear when it closes without an error, the picture last.
+        picture: The picture as it was read.
+        output: The file for the restored picture.
+        first: The first rows of the result, which tell its shape.
+        options: What to write.
         calibration: How to read sigma.
-        sigma: Whether to write the error map, as 16-bit PNG and as a picture.
-        npz: Whether to write it, with the mean, as NPZ too.
-        page: Whether to write a page to look at.
-        facts: What the page says besides.
+        promise: What the intervals promise for this picture.
+        info: What the page says about the result, such as the model.
     """
 
     def __init__(
         self,
         stack: ExitStack,
-        source: OpenedImage,
+        picture: OpenedImage,
         output: Path,
         first: Prediction,
         *,
+        options: Options,
         calibration: Calibration | None,
-        sigma: bool,
-        npz: bool,
-        page: bool,
-        facts: dict[str, str],
+        promise: Promise | None,
+        info: Mapping[str, str],
     ) -> None:
-        self.source, self.output = source, output
-        self.calibration, self.facts = calibration, facts
-        self.scale = first.mean.shape[3] // source.colours.shape[3]
-        height = source.colours.shape[2] * self.scale
+        self.picture, self.output, self.info = picture, output, info
+        self.calibration, self.promise = calibration, promise
+        self.scale = first.mean.shape[3] // picture.colours.shape[3]
+        height = picture.colours.shape[2] * self.scale
         self.shape = (1, first.mean.shape[1], height, first.mean.shape[3])
-        self.top = 0
-        has_alpha = source.alpha is not None
+        self.num_rows = 0
+        self.paths = output_paths(output, options, calibrated=calibration is not None)
+        has_alpha = picture.alpha is not None
         self.mean = stack.enter_context(
-            image_writer(output, self.shape, source.meta, alpha=has_alpha)
+            image_writer(output, self.shape, picture.meta, alpha=has_alpha)
         )
-        endings = (SIGMA, INTERVAL) if calibration else (SIGMA,)
-        self.sigmas = {
-            ending: stack.enter_context(sigma_writer(beside(output, ending), self.shape))
-            for ending in (endings if sigma or npz else ())
+        self.quantities = [name for name in QUANTITIES if name in self.paths]
+        self.maps = {
+            name: stack.enter_context(
+                error_map_writer(self.paths[name], self.shape, name, info=self._describe(name))
+            )
+            for name in self.quantities
         }
-        self.arrays: dict[str, ArrayRows] = {}
-        if npz:
-            names = ("mean", "sigma")
-            self.arrays = stack.enter_context(npz_writer(beside(output, NPZ), names, self.shape))
-        views = {"mean": page, "sigma": page and first.sigma is not None, "map": sigma or npz}
+        self.arrays = self._open_arrays(stack)
+        # Smaller copies for the page and for the picture of the error map.
         factor = max(1, max(self.shape[2:]) // MAX_SIDE)
-        self.views = {name: BoxMean(factor) for name, wanted in views.items() if wanted}
+        wanted = {
+            "mean": "page" in self.paths,
+            "sigma": "page" in self.paths and first.sigma is not None,
+            "picture": "picture" in self.paths,
+        }
+        self.views = {name: BoxDownsampler(factor) for name in wanted if wanted[name]}
 
     def add(self, strip: Prediction) -> None:
         """Write further rows of mean and sigma."""
         height = strip.mean.shape[2]
         for top in range(0, height, BAND):
-            some = slice(top, min(top + BAND, height))
-            self._write_mean(strip.mean[:, :, some])
+            rows = slice(top, min(top + BAND, height))
+            self._write_mean(strip.mean[:, :, rows])
             if strip.sigma is not None:
-                self._write_sigma(strip.sigma[:, :, some])
+                self._write_error_maps(strip.sigma[:, :, rows])
 
     def finish(self) -> None:
-        """Draw what needs the whole picture."""
+        """Write the files that need the whole picture: the drawing and the page."""
         with _DRAWING:
-            if "map" in self.views:
-                sigma = self.views["map"].result()
-                write_sigma(beside(self.output, PICTURE), sigma, kind="picture")
-            if "mean" in self.views:
+            if "picture" in self.paths:
+                quantity = self._drawn_quantity()
+                values, info = self.views["picture"].result(), self._describe(quantity)
+                draw_error_map(self.paths["picture"], values, quantity, info=info)
+            if "page" in self.paths:
                 self._write_page()
 
+    def _describe(self, quantity: Quantity) -> dict[str, str]:
+        return describe(quantity, self.calibration, self.promise)
+
+    def _drawn_quantity(self) -> Quantity:
+        return "sigma" if self.calibration is None else "std"
+
+    def _open_arrays(self, stack: ExitStack) -> dict[str, ArrayFile]:
+        if "npz" not in self.paths:
+            return {}
+        unit = "1 is the full range of the image"
+        info: dict[str, dict[str, str]] = {"mean": {"meaning": "the restored image", "unit": unit}}
+        info |= {name: {**self._describe(name), "unit": unit} for name in self.quantities}
+        return stack.enter_context(npz_writer(self.paths["npz"], [*info], self.shape, info=info))
+
     def _write_mean(self, mean: Tensor) -> None:
-        bottom = self.top + mean.shape[2]
+        top, bottom = self.num_rows, self.num_rows + mean.shape[2]
         alpha = None
-        if self.source.alpha is not None:
-            alpha = enlarged_rows(self.source.alpha, self.top, bottom, self.scale)
+        if self.picture.alpha is not None:
+            alpha = enlarged_rows(self.picture.alpha, top, bottom, self.scale)
         self.mean.write(mean, alpha)
-        self.top = bottom
-        if "mean" in self.arrays:
+        self.num_rows = bottom
+        if self.arrays:
             self.arrays["mean"].write(mean)
         if "mean" in self.views:
             self.views["mean"].add(mean)
 
-    def _write_sigma(self, sigma: Tensor) -> None:
+    def _write_error_maps(self, sigma: Tensor) -> None:
         if "sigma" in self.views:
             self.views["sigma"].add(sigma)
-        if not self.sigmas:
+        if not self.maps:
             return
-        # An error is at most 1, so that the files need no larger unit.
-        if self.calibration is not None:
-            self.sigmas[INTERVAL].write(self.calibration.half_width(sigma))
-            sigma = self.calibration.std(sigma)
-        self.sigmas[SIGMA].write(sigma)
-        self.views["map"].add(sigma.mean(1, keepdim=True))
-        if "sigma" in self.arrays:
-            self.arrays["sigma"].write(sigma)
+        for quantity, values in error_maps_of(sigma, self.calibration).items():
+            # An error is at most 1, so that the files need no larger scale.
+            self.maps[quantity].write(values)
+            if self.arrays:
+                self.arrays[quantity].write(values)
+            if quantity == self._drawn_quantity():
+                self.views["picture"].add(values.mean(1, keepdim=True))
 
     def _write_page(self) -> None:
-        before, facts = self.source.colours, dict(self.facts)
+        before, info = self.picture.colours, dict(self.info)
         sigma = self.views["sigma"].result() if "sigma" in self.views else None
-        interval = coverage = None
+        half_width = coverage = None
         if self.calibration is not None and sigma is not None:
-            facts["Intervals"] = self.calibration.promise
-            interval, coverage = self.calibration.half_width(sigma), self.calibration.coverage
+            half_width, coverage = self.calibration.half_width(sigma), self.calibration.coverage
+        if self.promise is not None:
+            info["Promise"] = self.promise.text or f"None for this file: {self.promise.reason}."
         write_page(
-            beside(self.output, PAGE),
-            before=_view(before),
+            self.paths["page"],
+            before=_downsampled(before),
             prediction=Prediction(self.views["mean"].result(), sigma),
-            interval=interval,
+            half_width=half_width,
             coverage=coverage,
             title=self.output.name,
-            facts=facts,
+            info=info,
             sizes=((before.shape[2], before.shape[3]), (self.shape[2], self.shape[3])),
         )
 
@@ -143,15 +217,15 @@ def enlarged_rows(image: Raster, top: int, bottom: int, scale: int) -> Tensor:
     """Return the rows from `top` to `bottom` of an image enlarged bicubically, in ``[0, 1]``."""
     if scale == 1:
         return image[:, :, top:bottom]
-    reach = 2  # of the kernel, in rows of the image
-    first = max(0, top // scale - reach)
-    last = min(image.shape[2], -(-bottom // scale) + reach)
+    kernel_radius = 2  # in rows of the image
+    first = max(0, top // scale - kernel_radius)
+    last = min(image.shape[2], -(-bottom // scale) + kernel_radius)
     rows = resize(image[:, :, first:last], scale=scale)
     return rows[:, :, top - first * scale : bottom - first * scale].clamp(0, 1)
 
 
-def _view(image: Raster) -> Tensor:
-    view = BoxMean(max(1, max(image.shape[2:]) // MAX_SIDE))
+def _downsampled(image: Raster) -> Tensor:
+    view = BoxDownsampler(max(1, max(image.shape[2:]) // MAX_SIDE))
     for top in range(0, image.shape[2], BAND):
         view.add(image[:, :, top : top + BAND])
     return view.result()

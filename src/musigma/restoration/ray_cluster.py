@@ -1,39 +1,44 @@
-"""Many files over the machines of a Ray cluster; all of them must see the files by one name."""
+"""Restore many files on a Ray cluster; all its machines must see the files under the same paths.
+
+Each picture is one task, so that a picture that fails is one file. Ray repeats the task of a worker
+that died.
+"""
 
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from musigma.images.listing import ImageSource
+from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
-from musigma.prediction.device import select_device
+from musigma.prediction.device import limit_threads
 from musigma.prediction.engines import Engine
 from musigma.restoration.batch import Failed
-from musigma.restoration.restore_file import Options, Restored, engine_for, restore_file
+from musigma.restoration.options import Options, engine_for
+from musigma.restoration.restore_file import Restored, restore_file
 from musigma.types import ConfigError, ImageError, MusigmaError
 
 NUM_RETRIES = 5
-"""How often a picture is given to another worker after one has died over it."""
+"""How often the task of a worker that died is repeated."""
 
 NUM_QUEUED = 4
-"""Pictures that wait for each processor: enough to keep it busy, few enough for the scheduler."""
+"""Tasks that wait for each processor: enough to keep it busy, few enough for the scheduler."""
 
 
 def restore_on_ray(
     model: Model, sources: Sequence[ImageSource], options: Options, *, device: str = "auto"
 ) -> Iterator[Restored | Failed]:
-    """Restore picture files on the workers of a Ray cluster; yield what became of each.
+    """Restore picture files on the workers of a Ray cluster; yield the outcome of each.
 
-    The cluster is the one this process is connected to, or that ``RAY_ADDRESS`` names, or else a
+    The cluster is the one this process is connected to, or the one that ``RAY_ADDRESS`` names, or a
     new one on this machine. A worker takes one processor, ``options.memory`` and, where there are
-    GPUs and the device is not the CPU, one of them. A picture whose worker dies goes to another.
+    GPUs and the device is not the CPU, one of them.
 
     Args:
-        model: What restores the files, in host memory.
+        model: The model, in host memory.
         sources: The files; none may be the result of another (`find_clashes`).
-        options: How.
-        device: Where each worker computes, as for `select_device`.
+        options: How to restore them.
+        device: Where each worker computes, as for `Model.to`.
     """
     ray = _import_ray()
     if ray.is_initialized():
@@ -61,7 +66,7 @@ def _spread(
     while waiting or running:
         while waiting and len(running) < limit:
             source = waiting.popleft()
-            # In a list Ray hands it over as it is; a worker fetches the model once, not each time.
+            # Inside a list Ray passes the reference, so that a worker fetches the model once.
             running[task.remote([shared], source, options, device)] = source
         (done,), _ = ray.wait(list(running), num_returns=1)
         yield _outcome(ray, done, running.pop(done))
@@ -69,21 +74,23 @@ def _spread(
 
 def _outcome(ray: Any, done: Any, source: ImageSource) -> Restored | Failed:
     try:
-        found = ray.get(done)
+        outcome: Restored | Failed | MusigmaError = ray.get(done)
     except ray.exceptions.RayError as error:
         reason = str(error).strip().split("\n", 1)[0]
-        return Failed(source=source.path, error=f"{source.path}: no worker could do it ({reason})")
-    if isinstance(found, MusigmaError):
-        raise found
-    return found
+        return Failed(
+            source=source.path, error=str(image_error(source.path, f"no worker did it ({reason})"))
+        )
+    if isinstance(outcome, MusigmaError):
+        raise outcome
+    return outcome
 
 
 def _restore(
     shared: list[Any], source: ImageSource, options: Options, device: str
 ) -> Restored | Failed | MusigmaError:
-    """Run in a worker; errors are values, since Ray would wrap those that are raised."""
+    """Run in a worker; errors are returned, since Ray would wrap those that are raised."""
     try:
-        model, engine = _prepared(shared[0], options.engine, options.ensemble, device)
+        model, engine = _prepared(shared[0], options, device)
         return restore_file(model, source, options, engine=engine)
     except ImageError as error:
         return Failed(source=source.path, error=str(error))
@@ -92,11 +99,11 @@ def _restore(
 
 
 @lru_cache(maxsize=1)
-def _prepared(shared: Any, engine: str, ensemble: bool, device: str) -> tuple[Model, Engine]:
-    """Fetch the model and make its engine, once in the life of a worker."""
+def _prepared(shared: Any, options: Options, device: str) -> tuple[Model, Engine]:
+    """Fetch the model and make its engine, once per worker."""
     model: Model = _import_ray().get(shared)
-    model.network.to(select_device(device))
-    return model, engine_for(model, engine, ensemble=ensemble)
+    limit_threads(model.to(device).device)
+    return model, engine_for(model, options)
 
 
 def _import_ray() -> Any:

@@ -1,10 +1,10 @@
-"""Restoring picture files: read, predict, write back in kind, with the error map beside it."""
+"""Restore one picture file: read it, run the network, write the results."""
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -13,10 +13,11 @@ from musigma.functional.noise import estimate_noise_std
 from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
-from musigma.prediction.engines import Engine, make_engine
-from musigma.prediction.predict import DEFAULT_MEMORY, Image, predict_strips
-from musigma.prediction.self_ensemble import SelfEnsemble
-from musigma.restoration.output_files import INTERVAL, NPZ, PAGE, PICTURE, SIGMA, Results, beside
+from musigma.prediction.engines import Engine
+from musigma.prediction.predict import Image, Strips, predict_strips
+from musigma.restoration.options import Options, engine_for, tiles_are_exact
+from musigma.restoration.output_files import OutputFiles
+from musigma.restoration.promise import Promise, promise_for
 from musigma.types import ConfigError, ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
@@ -26,56 +27,35 @@ NOISE_SIDE = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
-    """How files are restored.
-
-    Attributes:
-        folder: Where results go.
-        noise_std: Noise level in 8-bit units, for a denoiser.
-        estimate_noise: Whether to estimate the noise level of each picture instead.
-        sigma: Whether to write the error map, as 16-bit PNG and as a picture.
-        npz: Whether to write it, with the mean, as NPZ too.
-        page: Whether to write a page to look at: input against result, and the error map.
-        coverage: Of the intervals; the model must be calibrated for it.
-        engine: What runs the network, one of `musigma.prediction.engines.ENGINES` or ``auto``.
-        ensemble: Whether to average over flips and quarter turns, at eight times the cost.
-        tile: Largest side of a tile.
-        memory: Bytes for a tile and for the rows of the result that are being made.
-    """
-
-    folder: Path
-    noise_std: float | None = None
-    estimate_noise: bool = False
-    sigma: bool = False
-    npz: bool = False
-    page: bool = False
-    coverage: float | None = None
-    engine: str = "torch"
-    ensemble: bool = False
-    tile: int | None = None
-    memory: int = DEFAULT_MEMORY
-
-
-@dataclass(frozen=True, kw_only=True)
 class Restored:
-    """What became of one file.
+    """The results of one file.
 
     Attributes:
-        source: What was read.
+        source: The file that was read.
         output: The restored picture.
-        sigma: Its error map, if one was asked for.
-        noise_std: The level that a denoiser was told.
-        width: Of the result.
-        height: Of the result.
-        exact: Whether it is what the network gives for the whole picture. It is not where the
-            picture was cut into tiles for a network that sees all of it.
-        seconds: From the beginning of reading to the end of writing.
+        files: The other files, by what they hold: ``sigma``, ``std``, ``half_width``, ``picture``,
+            ``npz``, ``page``.
+        noise_std: The noise level that the denoiser was given, in 8-bit levels.
+        noise_estimated: Whether the noise level was estimated from the picture.
+        promise: What the intervals promise for this picture; `None` where they promise nothing.
+        promise_reason: Why they promise nothing; `None` where they promise something, or where the
+            model has no calibration.
+        warnings: What the user should know about the result.
+        width: Width of the result.
+        height: Height of the result.
+        exact: Whether it is the network's result for the whole picture. It is not where the picture
+            was cut into tiles for a network that looks at all of it.
+        seconds: Time from the start of reading to the end of writing.
     """
 
     source: Path
     output: Path
-    sigma: Path | None
+    files: dict[str, Path]
     noise_std: float | None
+    noise_estimated: bool
+    promise: str | None
+    promise_reason: str | None
+    warnings: list[str]
     width: int
     height: int
     exact: bool
@@ -84,15 +64,27 @@ class Restored:
 
 @dataclass(kw_only=True)
 class Job:
-    """A picture that was read, and what is to become of it; `read`, `strips` and `write` follow."""
+    """A picture that was read and is to be restored.
+
+    Attributes:
+        source: The file.
+        options: With the engine that runs and the noise level of this picture.
+        model: What restores it.
+        calibration: How to read sigma.
+        picture: The decoded picture.
+        promise: What the intervals promise; `None` without a calibration.
+        start: Time when reading began.
+        num_tiles: Number of tiles that the network was given, known at the end.
+    """
 
     source: ImageSource
     options: Options
     model: Model
     calibration: Calibration | None
     picture: OpenedImage
+    promise: Promise | None
     start: float
-    num_tiles: int = 0
+    num_tiles: int = field(default=0)
 
     @property
     def output(self) -> Path:
@@ -108,161 +100,80 @@ def restore_file(
     engine: Engine | None = None,
     progress: TileProgress | None = None,
 ) -> Restored:
-    """Restore one picture file and write what was asked for beside it.
+    """Restore one picture file and write the results that the options ask for.
 
     The result has the format, bit depth, alpha and profile of its source. Nothing is written when
-    anything about the source is wrong. Memory holds the picture as it was decoded, and of the
-    result the rows that are being made.
+    something about the source is wrong. In memory are the decoded samples of the picture, and of
+    the result the rows that are being computed; a result in JPEG, WebP or BMP is in memory as a
+    whole, in 8 bits.
 
     Args:
-        model: What restores it.
+        model: The model.
         source: The file.
-        options: How.
-        engine: What `engine_for` gave for these options, where there are many files.
+        options: How to restore it.
+        engine: The engine of `engine_for` for these options; give it where there are many files.
         progress: Called after each tile with the number done and the number in all.
     """
-    engine = engine or engine_for(model, options.engine, ensemble=options.ensemble)
-    job = read(model, source, options)
-    return write(job, strips(job, engine, progress=progress))
+    engine = engine or engine_for(model, options)
+    job = read_picture(model, source, options, engine=engine)
+    return write_results(job, compute_strips(job, engine, progress=progress))
 
 
-def engine_for(
-    model: Model,
-    name: str,
-    *,
-    ensemble: bool = False,
-    report: Callable[[str], None] = lambda _: None,
-) -> Engine:
-    """Return what runs a model: an engine by name, or its average over eight views of a tile.
-
-    Args:
-        model: In evaluation mode, on the device where it should run.
-        name: As for `musigma.prediction.engines.make_engine`.
-        ensemble: Whether to average.
-        report: Told what ``auto`` measured and which engine it took.
-    """
-    engine = make_engine(model.network, name, report=report)
-    return SelfEnsemble(engine) if ensemble else engine
-
-
-def tiles_are_exact(model: Model, options: Options) -> bool:
-    """Say whether tiles give what the whole picture would give, but for rounding."""
-    # A flipped tile may be divided into other cells than the flipped picture.
-    turned = options.ensemble and model.network.size_multiple > 1
-    return model.network.receptive_radius is not None and not turned
-
-
-def read(model: Model, source: ImageSource, options: Options) -> Job:
+def read_picture(
+    model: Model, source: ImageSource, options: Options, *, engine: Engine | None = None
+) -> Job:
     """Read a picture, or say why it cannot be restored with these options."""
     start = time.perf_counter()
-    if (options.sigma or options.npz) and not model.has_sigma:
-        hint = "leave --sigma out or choose another model"
+    if options.writes_error_maps and not model.has_sigma:
+        hint = "leave `sigma` and `npz` out, or choose another `model`"
         raise ConfigError(f"{model.name} has no sigma branch; {hint}")
     output = options.folder / source.name
-    if _real(output) == _real(source.path):
+    if os.path.realpath(output) == os.path.realpath(source.path):
         raise image_error(output, "would replace its own source; choose another output folder")
     calibration = model.calibration
     if options.coverage is not None:
         calibration = model.require_calibration(options.coverage)
-    picture = open_image(source.path)
+    picture = open_image(source.path, max_pixels=options.max_pixels, frame=options.frame)
     if options.estimate_noise:
-        try:
-            noise_std = estimate_noise_std(_middle(picture.colours))
-        except ImageError as error:
-            raise image_error(source.path, str(error)) from error
-        options = replace(options, noise_std=noise_std)
+        options = replace(options, noise_std=_estimate_noise(source, picture.colours))
+    if engine is not None:
+        # What "auto" has chosen; the self-ensemble adds a second word to the name.
+        options = replace(options, engine=engine.name.split()[0])
     return Job(
         source=source,
         options=options,
         model=model,
         calibration=calibration,
         picture=picture,
+        promise=promise_for(calibration, picture, options) if calibration else None,
         start=start,
     )
 
 
-def strips(
+def compute_strips(
     job: Job, engine: Engine, *, progress: TileProgress | None = None
 ) -> Generator[Prediction, None, None]:
-    """Yield the restored picture from top to bottom, some rows at a time."""
-
-    def count(done: int, total: int) -> None:
-        job.num_tiles = total
-        if progress:
-            progress(done, total)
-
+    """Yield the restored picture from top to bottom, several rows at a time."""
+    colours = job.picture.colours
     try:
-        yield from restore(
-            job.model, job.picture.colours, job.options, engine=engine, progress=count
-        )
+        strips = restore_image(job.model, colours, job.options, engine=engine, progress=progress)
+        yield from strips
+        job.num_tiles = strips.num_tiles
     except ImageError as error:
         raise image_error(job.source.path, str(error)) from error
 
 
-def write(job: Job, rows: Iterable[Prediction]) -> Restored:
-    """Write what `strips` yields into the files that were asked for."""
-    rows = iter(rows)
-    strip = next(rows, None)  # before a file is opened, since this is what fails if anything does
-    assert strip is not None
-    options = job.options
-    with ExitStack() as stack:
-        results = Results(
-            stack,
-            job.picture,
-            job.output,
-            strip,
-            calibration=job.calibration,
-            sigma=options.sigma,
-            npz=options.npz,
-            page=options.page,
-            facts={"Model": job.model.name},
-        )
-        while strip is not None:
-            results.add(strip)
-            strip = next(rows, None)
-        results.finish()
-    return Restored(
-        source=job.source.path,
-        output=job.output,
-        sigma=beside(job.output, SIGMA) if options.sigma or options.npz else None,
-        noise_std=options.noise_std,
-        width=results.shape[3],
-        height=results.shape[2],
-        exact=job.num_tiles == 1 or tiles_are_exact(job.model, options),
-        seconds=time.perf_counter() - job.start,
-    )
-
-
-def find_clashes(sources: Sequence[ImageSource], options: Options) -> dict[Path, ImageError]:
-    """Return an error, by path, for each source whose results would replace what is not theirs.
-
-    That is another source, or the results of a source before it: two folders may hold pictures of
-    one name, and ``a.png`` and ``a.jpg`` would share one error map.
-    """
-    owners = {_real(source.path): source.path for source in sources}
-    clashes: dict[Path, ImageError] = {}
-    for source in sources:
-        results = [_real(path) for path in result_paths(options.folder / source.name, options)]
-        owner = next((owners[path] for path in results if path in owners), None)
-        if owner is None:
-            owners |= dict.fromkeys(results, source.path)
-        elif owner != source.path:
-            text = f"its results would replace {owner} or what is made from it"
-            clashes[source.path] = image_error(source.path, f"{text}; use another output folder")
-    return clashes
-
-
-def restore(
+def restore_image(
     model: Model,
     image: Image,
     options: Options,
     *,
     engine: Engine | None = None,
     progress: TileProgress | None = None,
-) -> Iterator[Prediction]:
-    """Yield a restored image in strips, telling the network the noise level if it takes one."""
+) -> Strips:
+    """Return a restored image in strips; the network gets the noise level if it takes one."""
     if model.takes_noise_level and options.noise_std is None:
-        raise ConfigError(f"{model.name} must be told the noise level; give --noise-std")
+        raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
     return predict_strips(
         model.network,
         image,
@@ -274,20 +185,76 @@ def restore(
     )
 
 
-def result_paths(output: Path, options: Options) -> list[Path]:
-    """Return the names of all that may be written for a picture."""
-    endings = (SIGMA, PICTURE, INTERVAL, NPZ) if options.sigma or options.npz else ()
-    pages = (PAGE,) if options.page else ()
-    return [output, *(beside(output, ending) for ending in (*endings, *pages))]
+def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
+    """Write the strips of a restored picture into the files that the options ask for."""
+    strips = iter(strips)
+    strip = next(strips, None)  # computed before a file is opened, since the first one may fail
+    assert strip is not None
+    with ExitStack() as stack:
+        files = OutputFiles(
+            stack,
+            job.picture,
+            job.output,
+            strip,
+            options=job.options,
+            calibration=job.calibration,
+            promise=job.promise,
+            info=_page_info(job),
+        )
+        while strip is not None:
+            files.add(strip)
+            strip = next(strips, None)
+        files.finish()
+    promise = job.promise or Promise(None, None)
+    return Restored(
+        source=job.source.path,
+        output=job.output,
+        files=files.paths,
+        noise_std=job.options.noise_std,
+        noise_estimated=job.options.estimate_noise,
+        promise=promise.text,
+        promise_reason=promise.reason,
+        warnings=_warnings(job),
+        width=files.shape[3],
+        height=files.shape[2],
+        exact=job.num_tiles == 1 or tiles_are_exact(job.model, job.options),
+        seconds=time.perf_counter() - job.start,
+    )
+
+
+def _page_info(job: Job) -> dict[str, str]:
+    info = {"Model": job.model.name}
+    level = job.options.noise_std
+    if level is not None:
+        estimated = ", estimated from the picture" if job.options.estimate_noise else ""
+        info["Noise level"] = f"{level:.3g} of 255{estimated}"
+    if warnings := _warnings(job):
+        info["Warning"] = " ".join(warnings)
+    return info
+
+
+def _warnings(job: Job) -> list[str]:
+    meta, options = job.picture.meta, job.options
+    warnings = []
+    if options.estimate_noise and meta.lossy:
+        warnings.append(
+            f"The noise level {options.noise_std:.3g} was estimated from a lossy {meta.format} "
+            "file. Compression hides noise, so the estimate is too low; give --noise-std a number."
+        )
+    return warnings
+
+
+def _estimate_noise(source: ImageSource, colours: Raster) -> float:
+    try:
+        return estimate_noise_std(_middle(colours))
+    except ImageError as error:
+        raise image_error(source.path, str(error)) from error
 
 
 def _middle(image: Raster) -> Tensor:
-    places = []
+    """Return at most `NOISE_SIDE` rows and columns from the middle of an image."""
+    parts = []
     for length in image.shape[2:]:
         start = max(0, length - NOISE_SIDE) // 2
-        places.append(slice(start, start + NOISE_SIDE))
-    return image[(slice(None), slice(None), *places)]
-
-
-def _real(path: Path) -> str:
-    return os.path.realpath(path)  # Path.resolve raises on a link that leads to itself
+        parts.append(slice(start, start + NOISE_SIDE))
+    return image[(slice(None), slice(None), *parts)]

@@ -1,4 +1,4 @@
-"""What a folder of results holds, so that a batch that was interrupted can go on."""
+"""A log in the folder of the results, so that an interrupted batch can be resumed."""
 
 import hashlib
 import json
@@ -8,17 +8,18 @@ from typing import Any
 
 from musigma._version import __version__
 from musigma.model import Model
-from musigma.restoration.restore_file import Options, Restored, result_paths, tiles_are_exact
+from musigma.restoration.options import Options, tiles_are_exact
+from musigma.restoration.restore_file import Restored
 
 NAME = ".musigma.jsonl"
-PARTS = ".musigma-*.part"
+UNFINISHED_FILES = ".musigma-*.part"
 
 
-class Journal:
-    """One line for each file that was restored into a folder, added when all of it is written.
+class ResumeLog:
+    """A log with one line for each restored file, appended when all its results are written.
 
-    A file is done if its line says so: made by the same settings, from a source and with results
-    that have still the size and the time that they had then.
+    A file is done if a line says that it was restored with the same settings, and if the source and
+    the results still have the size and the time of that line.
 
     Args:
         model: What restores the files.
@@ -29,69 +30,79 @@ class Journal:
         self.options = options
         self.path = options.folder / NAME
         self.settings = settings_digest(model, options)
-        self._lines = {line["source"]: line for line in _read(self.path)}
+        self._entries = {entry["source"]: entry for entry in _read_entries(self.path)}
 
     def is_done(self, source: Path) -> bool:
-        """Whether there is nothing left to do for a source."""
-        line = self._lines.get(_name(source))
-        if line is None or line["settings"] != self.settings:
+        """Return whether the results of a source are complete and up to date."""
+        entry = self._entries.get(_absolute(source))
+        if entry is None or entry["settings"] != self.settings:
             return False
-        stamps = {name: _stamp(self.options.folder / name) for name in line["results"]}
-        return line["stamp"] == _stamp(source) and line["results"] == stamps
+        stamps = {name: _stamp(self.options.folder / name) for name in entry["results"]}
+        return bool(entry["stamp"] == _stamp(source) and entry["results"] == stamps)
 
     def add(self, restored: Restored) -> None:
-        """Note that a file is done."""
-        results = {}
-        for path in result_paths(restored.output, self.options):
-            if stamp := _stamp(path):
-                results[path.relative_to(self.options.folder).as_posix()] = stamp
-        line = {
-            "source": _name(restored.source),
+        """Log a file that is done."""
+        paths = [restored.output, *restored.files.values()]
+        results = {path.relative_to(self.options.folder).as_posix(): _stamp(path) for path in paths}
+        entry = {
+            "source": _absolute(restored.source),
             "stamp": _stamp(restored.source),
             "settings": self.settings,
             "results": results,
         }
         with self.path.open("a", encoding="utf-8") as file:
-            # Before the line, not behind it: half a line of a run that was killed ends here.
-            file.write("\n" + json.dumps(line))
+            # The line break comes first: it ends the half line that a killed run may have left.
+            file.write("\n" + json.dumps(entry))
 
-    def remove_parts(self) -> None:
-        """Remove the unfinished files of an interrupted run; no other may be at work here."""
-        for part in self.options.folder.rglob(PARTS):
+    def remove_unfinished_files(self) -> None:
+        """Remove the temporary files of an interrupted run; no other run may use the folder."""
+        for part in self.options.folder.rglob(UNFINISHED_FILES):
             part.unlink(missing_ok=True)
 
 
 def settings_digest(model: Model, options: Options) -> str:
-    """Return a name for everything but the source that a result depends on."""
+    """Return a short name for everything but the source that a result depends on."""
     settings = asdict(options)
-    del settings["folder"]
+    del settings["folder"], settings["max_pixels"]
     if tiles_are_exact(model, options):
         del settings["tile"], settings["memory"]
-    facts = [__version__, model.name, model.scale, model.digest, settings]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    # The digest of a model is that of its tensors; the calibration is not part of it.
+    calibration = model.calibration.to_dict() if model.calibration else None
+    content = [__version__, model.name, model.scale, model.digest, calibration, settings]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
+def _read_entries(path: Path) -> list[dict[str, Any]]:
+    """Return the complete lines of a log; a damaged line means only that its file is not done."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
-    lines = []
+    entries = []
     for line in text.splitlines():
         try:
-            lines.append(json.loads(line))
-        except ValueError:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
             continue  # empty, or half a line
-    return lines
+        if _is_entry(entry):
+            entries.append(entry)
+    return entries
 
 
-def _name(source: Path) -> str:
+def _is_entry(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.keys() != {"source", "stamp", "settings", "results"}:
+        return False
+    return isinstance(entry["source"], str) and isinstance(entry["results"], dict)
+
+
+def _absolute(source: Path) -> str:
     return str(source.absolute())
 
 
 def _stamp(path: Path) -> list[int] | None:
+    """Return size and time of a file, or `None` where there is none."""
     try:
-        found = path.stat()
-    except OSError:
+        status = path.stat()
+    except (OSError, ValueError):  # a damaged log may hold names that no system allows
         return None
-    return [found.st_size, found.st_mtime_ns]
+    return [status.st_size, status.st_mtime_ns]

@@ -1,46 +1,46 @@
-"""Weight gradients put off until the backward pass is over, and then computed together.
+"""Weight gradients computed together, after the backward pass.
 
-The gradient of a layer's weights is needed by no other layer. Backward passes compute it on the way
-all the same, one layer at a time. Here the way back computes gradients of activations alone; what
-each layer read and the gradient of what it wrote are kept, and `musigma.kernels.triton_conv` turns
-those of all equal layers into weight gradients at once.
+No other layer needs the gradient of a layer's weights, yet the backward pass computes it layer by
+layer. Here the backward pass computes gradients of activations only. The input of each layer and
+the gradient of its output are kept, and `musigma.kernels.triton_conv` turns those of all equal
+layers into weight gradients at once.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TypeGuard
 
 import torch
 from torch import Tensor, nn
 
-from musigma.kernels.conv3x3 import convolve, pays, serves
+from musigma.kernels.conv3x3 import convolve, is_faster_than_compiled, is_plain_conv3x3
+from musigma.kernels.fused_blocks import block_backward, block_forward, is_fusible
 from musigma.networks.super_resolution.edsr import ResidualBlock
 
 MIN_LAYERS = 4
-"""Fewer equal layers are left to the usual way."""
+"""Groups of fewer equal layers use the ordinary backward pass."""
 
 WeightGradients = Callable[[list[Tensor], list[Tensor]], tuple[list[Tensor], list[Tensor]]]
 
 
 class DeferringConv(nn.Conv2d):
-    """A 3x3 convolution whose backward pass leaves the gradients of weight and bias out.
+    """A 3x3 convolution whose backward pass leaves out the gradients of weight and bias.
 
     Attributes:
-        rectifies: Whether it is followed by a ReLU, which is then made part of it.
-        probe: Stands for what the layer writes: the gradient with respect to it is that of the
-            output. Its values are never read.
-        seen: What the layer read last.
+        rectifies: Whether the layer also computes the ReLU that follows it.
+        probe: A tensor of the shape of the output whose gradient is that of the output. Its values
+            are never read.
+        last_input: Input of the last forward pass.
     """
 
     rectifies: bool
     probe: Tensor
-    seen: Tensor
+    last_input: Tensor
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002
-        """Convolve as ever."""
+        """Convolve, and apply the ReLU where there is one."""
         image = input.to(self.weight.dtype)
-        self.seen = image.detach()
+        self.last_input = image.detach()
         return _Convolve.apply(image, self.weight, self.bias, self.probe, self.rectifies)  # type: ignore[no-untyped-call]
 
 
@@ -59,15 +59,15 @@ class _Convolve(torch.autograd.Function):
         image, weight, *output = ctx.saved_tensors
         if output:
             gradient = torch.where(output[0] > 0, gradient, 0)
-        one, nought = (1, 1), (0, 0)
+        ones, zeros = (1, 1), (0, 0)
         back, *_ = torch.ops.aten.convolution_backward(
-            gradient, image, weight, None, one, one, one, False, nought, 1, (True, False, False)
+            gradient, image, weight, None, ones, ones, ones, False, zeros, 1, (True, False, False)
         )
         return back, None, None, gradient, None
 
 
 class DeferringBlock(ResidualBlock):
-    """A residual block of two such convolutions: neither sum nor ReLU is a pass of its own."""
+    """A residual block of two such convolutions, with its sum and its ReLU fused into them."""
 
     def forward(self, features: Tensor) -> Tensor:
         """Refine the features."""
@@ -77,15 +77,14 @@ class DeferringBlock(ResidualBlock):
         features = features.to(first.weight.dtype)
         weights = first.weight, first.bias, last.weight, last.bias
         output, between = _Block.apply(features, *weights, first.probe, last.probe)  # type: ignore[no-untyped-call]
-        first.seen, last.seen = features.detach(), between
+        first.last_input, last.last_input = features.detach(), between
         return output
 
 
 class _Block(torch.autograd.Function):
     @staticmethod
     def forward(ctx, features, weight, bias, last_weight, last_bias, probe, last_probe):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205, ARG004
-        between = convolve(features, weight, bias, rectify=True)
-        output = convolve(between, last_weight, last_bias, add=features)
+        output, between = block_forward(features, weight, bias, last_weight, last_bias)
         ctx.save_for_backward(between, weight, last_weight)
         ctx.mark_non_differentiable(between)
         return output, between
@@ -94,20 +93,19 @@ class _Block(torch.autograd.Function):
     def backward(ctx, gradient, _):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN205
         between, weight, last_weight = ctx.saved_tensors
         gradient = _channels_last(gradient)
-        inner = convolve(gradient, last_weight, mask=between, backwards=True)
-        back = convolve(inner, weight, add=gradient, backwards=True)
+        back, inner = block_backward(gradient, between, weight, last_weight)
         return back, None, None, None, None, inner, gradient
 
 
-def _block_pays(block: ResidualBlock) -> bool:
-    """Whether a block of its own kernels is faster than its layers one by one, tried on noise."""
+def _fused_block_is_faster(block: ResidualBlock) -> bool:
+    """Whether a fused block is faster than its layers one by one, timed on noise."""
     layer = block.body[0]
     assert isinstance(layer, DeferringConv)
     weight, bias = layer.weight.detach(), layer.bias
     values = _channels_last(torch.randn_like(layer.probe, memory_format=torch.contiguous_format))
     forwards = {"image": values, "weight": weight, "bias": bias}
     backwards = {"image": values, "weight": weight, "backwards": True}
-    return pays(
+    return is_faster_than_compiled(
         [
             forwards | {"rectify": True},
             forwards | {"add": values},
@@ -122,43 +120,43 @@ def defer(
     example: Tensor,
     *,
     multiple: int = 64,
-    block_pays: Callable[[ResidualBlock], bool] = _block_pays,
+    is_faster: Callable[[ResidualBlock], bool] = _fused_block_is_faster,
 ) -> list[list[DeferringConv]]:
-    """Make the equal 3x3 convolutions of a network put their weight gradients off.
+    """Change the equal 3x3 convolutions of a network to layers with deferred weight gradients.
 
     Args:
         worker: The network; its layers are changed in place, its weights and names are not.
         example: An input of the size it will be trained with.
-        multiple: Of which the numbers of channels must be multiples.
-        block_pays: Whether a residual block of such layers is better computed as one.
+        multiple: Layers are changed if their numbers of channels are multiples of this.
+        is_faster: Whether a residual block of such layers is faster when it is fused.
 
     Returns:
-        The layers concerned, equal ones together.
+        The changed layers, in groups of equal ones.
     """
     calls: dict[nn.Module, list[tuple[torch.Size, torch.Size]]] = defaultdict(list)
-    layers = [layer for layer in worker.modules() if _fits(layer, multiple)]
+    layers = [layer for layer in worker.modules() if _can_defer(layer, multiple)]
 
-    def note(layer: nn.Module, read: tuple[Tensor, ...], wrote: Tensor) -> None:
-        calls[layer].append((read[0].shape, wrote.shape))
+    def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        calls[layer].append((inputs[0].shape, output.shape))
 
     hooks = [layer.register_forward_hook(note) for layer in layers]
     with torch.no_grad():
         worker(example)
     for hook in hooks:
         hook.remove()
-    kinds: dict[tuple[torch.Size, torch.Size], list[nn.Module]] = defaultdict(list)
+    by_shape: dict[tuple[torch.Size, torch.Size], list[nn.Module]] = defaultdict(list)
     for layer, shapes in calls.items():
         if len(shapes) == 1:  # what one layer reads twice would have to be kept twice
-            kinds[shapes[0]].append(layer)
+            by_shape[shapes[0]].append(layer)
     groups = [
-        [_deferring(layer, wrote) for layer in group]
-        for (_, wrote), group in kinds.items()
+        [_to_deferring(layer, output_shape) for layer in group]
+        for (_, output_shape), group in by_shape.items()
         if len(group) >= MIN_LAYERS
     ]
     for block in worker.modules():
-        if _is_whole(block) and block_pays(block):
+        if is_fusible(block, ResidualBlock, _is_deferring) and is_faster(block):
             block.__class__ = DeferringBlock
-    _take_in_relus(worker)
+    _fuse_relus(worker)
     return groups
 
 
@@ -179,29 +177,29 @@ def gradients_of(
     deferred = {id(weight) for layer in layers for weight in (layer.weight, layer.bias)}
     rest = [weight for weight in weights if id(weight) not in deferred]
     probes = [layer.probe for layer in layers]
-    found = torch.autograd.grad(loss, [*probes, *rest])
-    of_output = dict(zip(map(id, probes), found, strict=False))
-    of_weight = dict(zip(map(id, rest), found[len(probes) :], strict=True))
+    gradients = torch.autograd.grad(loss, [*probes, *rest])
+    of_output = dict(zip(map(id, probes), gradients, strict=False))
+    of_weight = dict(zip(map(id, rest), gradients[len(probes) :], strict=True))
     for group in groups:
-        read = [_channels_last(layer.seen) for layer in group]
-        wrote = [_channels_last(of_output[id(layer.probe)]) for layer in group]
-        for layer, weight, bias in zip(group, *together(read, wrote), strict=True):
+        inputs = [_channels_last(layer.last_input) for layer in group]
+        outputs = [_channels_last(of_output[id(layer.probe)]) for layer in group]
+        for layer, weight, bias in zip(group, *together(inputs, outputs), strict=True):
             of_weight[id(layer.weight)] = weight
             of_weight[id(layer.bias)] = bias
     return [of_weight[id(weight)] for weight in weights]
 
 
-def _deferring(layer: nn.Module, wrote: torch.Size) -> DeferringConv:
+def _to_deferring(layer: nn.Module, output_shape: torch.Size) -> DeferringConv:
     layer.__class__ = DeferringConv
     assert isinstance(layer, DeferringConv)
-    # One number stands for all of them: a probe takes no memory.
+    # One number, expanded, so that a probe takes no memory.
     probe = torch.zeros((), dtype=layer.weight.dtype, device=layer.weight.device)
-    layer.probe = probe.expand(wrote).requires_grad_()
+    layer.probe = probe.expand(output_shape).requires_grad_()
     layer.rectifies = False
     return layer
 
 
-def _take_in_relus(worker: nn.Module) -> None:
+def _fuse_relus(worker: nn.Module) -> None:
     for chain in worker.modules():
         if isinstance(chain, nn.Sequential):
             for number, (layer, follower) in enumerate(pairwise(chain)):
@@ -210,17 +208,15 @@ def _take_in_relus(worker: nn.Module) -> None:
                     chain[number + 1] = nn.Identity()
 
 
-def _is_whole(block: nn.Module) -> TypeGuard[ResidualBlock]:
-    if type(block) is not ResidualBlock or block.res_scale != 1 or len(block.body) != 3:
-        return False
-    return isinstance(block.body[0], DeferringConv) and isinstance(block.body[2], DeferringConv)
+def _is_deferring(layer: nn.Module) -> bool:
+    return isinstance(layer, DeferringConv)
 
 
 def _channels_last(values: Tensor) -> Tensor:
     return values.contiguous(memory_format=torch.channels_last)
 
 
-def _fits(layer: nn.Module, multiple: int) -> bool:
-    if not serves(layer) or layer.bias is None or not layer.weight.requires_grad:
+def _can_defer(layer: nn.Module, multiple: int) -> bool:
+    if not is_plain_conv3x3(layer) or layer.bias is None or not layer.weight.requires_grad:
         return False
     return layer.in_channels % multiple == 0 and layer.out_channels % multiple == 0

@@ -13,6 +13,8 @@ from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
 from musigma.datasets.patch_bank import Bank
+from musigma.kernels.cuda_graph import capture
+from musigma.kernels.half_precision import half_copy
 from musigma.losses import Objective
 from musigma.networks import Network
 from musigma.training.deferred_gradients import DeferringConv, defer, gradients_of
@@ -20,8 +22,6 @@ from musigma.training.optimizers import Optimizer
 from musigma.training.patch_feed import HostFeed
 from musigma.training.recipe import Recipe
 from musigma.types import Prediction
-
-WARM_UP_STEPS = 3
 
 
 class Step:
@@ -67,7 +67,11 @@ class Step:
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = objective.to(device)
         self.half = recipe.precision == "bf16" and device.type == "cuda"
-        self.worker = _half_copy(self.network) if self.half else self.network
+        self.worker = (
+            half_copy(self.network, torch.bfloat16, share_buffers=True)
+            if self.half
+            else self.network
+        )
         self.weights = _trainable(self.network)
         self.averages = [torch.zeros_like(weight) for weight in self.weights]
         self.steps_done = 0
@@ -101,16 +105,7 @@ class Step:
             self._defer()
             self._loss = torch.compile(self._loss_of_patches, fullgraph=True, dynamic=False)
         before = copy.deepcopy(self.state())
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UP_STEPS):
-                self._update()
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._update()
-        self._graph = graph
+        self._graph, _ = capture(self._update)
         self.load_state(before)
 
     def restart(self, network: Network, seed: int) -> None:
@@ -228,17 +223,6 @@ def _global_generator(device: torch.device) -> torch.Generator:
 
 def _trainable(network: Network) -> list[Tensor]:
     return [weight for weight in network.parameters() if weight.requires_grad]
-
-
-def _half_copy(network: Network) -> Network:
-    # Buffers are shared, so that the running statistics of a batch norm reach the network. Its
-    # weights stay as they are: it is the one layer that autocast does not look after.
-    worker = copy.deepcopy(network, {id(buffer): buffer for buffer in network.buffers()})
-    for module in worker.modules():
-        if not isinstance(module, nn.modules.batchnorm._BatchNorm):
-            for parameter in module.parameters(recurse=False):
-                parameter.data = parameter.data.bfloat16()
-    return worker
 
 
 def _hand_over(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> None:

@@ -16,7 +16,7 @@ from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.record import provenance
 from musigma.model import save
 from musigma.networks import Network
-from musigma.prediction.device import select_device
+from musigma.prediction.device import select_device_and_threads
 from musigma.training.checkpoint import load_newest, save_checkpoint
 from musigma.training.recipe import Recipe
 from musigma.training.run_log import Journal, read_log
@@ -56,7 +56,7 @@ def train(recipe: Recipe, folder: Path, *, resume: bool = False, device: str = "
         resume: Whether to go on from the newest checkpoint in the folder, if there is one.
         device: Where; ``auto`` takes a GPU when there is one.
     """
-    where = select_device(device)
+    where = select_device_and_threads(device)
     with processes(where) as (rank, world):
         content = find_run(recipe, folder, world=world, resume=resume)
         with Journal(folder, recipe, writes=rank == 0) as journal:

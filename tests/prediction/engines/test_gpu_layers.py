@@ -8,7 +8,7 @@ from torch import nn
 
 from helpers.networks import build, image_for, one_of_each_class
 from musigma.networks import create, with_sigma
-from musigma.prediction.engines.gpu_layers import suit_gpu
+from musigma.prediction.engines.gpu_layers import adapt_to_gpu
 
 
 def always(cases: list) -> bool:
@@ -25,7 +25,7 @@ def test_every_network_stays_what_it_is(name, scale):
     worker = copy.deepcopy(network)
     tiles = image_for(network, 24, 16)
     with torch.inference_mode():
-        suit_gpu(worker, tiles, pays=always)
+        adapt_to_gpu(worker, tiles, is_faster=always)
         for ours, theirs in zip(worker(tiles), network(tiles), strict=True):
             assert ours.shape == theirs.shape
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
@@ -33,11 +33,11 @@ def test_every_network_stays_what_it_is(name, scale):
 
 def test_what_is_changed():
     network = with_sigma(create("edsr-baseline", scale=2, num_blocks=2), width=32)
-    suit_gpu(network, torch.zeros(1, 3, 9, 8), pays=always)
+    adapt_to_gpu(network, torch.zeros(1, 3, 9, 8), is_faster=always)
     convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
     assert all(layer.out_channels % 8 == 0 for layer in convolutions)
     names = [type(layer).__name__ for layer in network.modules()]
-    assert names.count("_FusedBlock") == 2
+    assert names.count("FusedResidualBlock") == 2
     assert names.count("_Widened") == 2  # what writes the mean, and what writes sigma
     # Of the branch four with a PReLU and the last; of the mean the last three.
     assert names.count("_OwnConv") == 5 + 3
@@ -46,13 +46,13 @@ def test_what_is_changed():
 
 def test_nothing_is_fused_that_does_not_pay():
     network = with_sigma(create("edsr-baseline", scale=2, num_blocks=2), width=32)
-    suit_gpu(network, torch.zeros(1, 3, 9, 8), pays=never)
+    adapt_to_gpu(network, torch.zeros(1, 3, 9, 8), is_faster=never)
     names = {type(layer).__name__ for layer in network.modules()}
-    assert not names & {"_FusedBlock", "_OwnConv"}
+    assert not names & {"FusedResidualBlock", "_OwnConv"}
 
 
 def test_scaled_residuals_and_dropout_are_left_alone():
     for settings in ({"res_scale": 0.1}, {"dropout": 0.2}):
         network = create("edsr-baseline", scale=2, num_blocks=1, **settings)
-        suit_gpu(network, torch.zeros(1, 3, 9, 8), pays=always)
-        assert "_FusedBlock" not in [type(layer).__name__ for layer in network.modules()]
+        adapt_to_gpu(network, torch.zeros(1, 3, 9, 8), is_faster=always)
+        assert "FusedResidualBlock" not in [type(layer).__name__ for layer in network.modules()]

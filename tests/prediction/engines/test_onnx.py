@@ -8,15 +8,14 @@ from helpers.networks import assert_close, build, image_for, one_of_each_class
 from musigma.model import Model
 from musigma.networks import mean_only
 from musigma.prediction.engines import (
+    OnnxEngine,
+    OpenVinoEngine,
     export_onnx,
-    load_onnx,
     make_engine,
-    read_calibration,
+    onnx_file,
     read_metadata,
 )
 from musigma.prediction.engines.onnx_file import require, to_onnx
-from musigma.prediction.engines.runtimes import OnnxEngine, OpenVinoEngine
-from musigma.prediction.predict import predict
 from musigma.types import ConfigError, WeightsError
 from musigma.uncertainty.calibration import Calibration
 
@@ -41,11 +40,12 @@ def path(tmp_path_factory):
     model = Model(
         network=NETWORK,
         name="edsr-baseline",
-        metadata={"licence": "Apache-2.0", "calibration": CALIBRATION.to_dict()},
+        metadata={"licence": "Apache-2.0"},
         digest="0" * 64,
+        calibration=CALIBRATION,
     )
     path = tmp_path_factory.mktemp("export") / "network.onnx"
-    export_onnx(model, path)
+    model.export(path)
     return path
 
 
@@ -55,27 +55,34 @@ def test_onnx_runtime_alone_gives_the_numbers(path, num_images, height, width):
     low = image_for(NETWORK, height, width, num_images=num_images)
     with torch.inference_mode():
         expected = NETWORK(low)
-    found = session.run(["mean", "sigma"], {"low": np.asarray(low)})
+    found = session.run(["mean", "sigma"], {"input": np.asarray(low)})
     assert_close(tuple(map(torch.from_numpy, found)), expected)
 
 
 def test_the_file_says_what_it_holds(path):
     found = read_metadata(path)
-    assert read_calibration(path) == CALIBRATION
+    assert Calibration.from_dict(found["calibration"]) == CALIBRATION
     assert (found["architecture"], found["scale"]) == ("edsr-baseline", 2)
     assert (found["licence"], found["digest"]) == ("Apache-2.0", "0" * 64)
-    assert found["card"]["radius"] == NETWORK.receptive_radius
+    assert found["card"]["receptive_radius"] == NETWORK.receptive_radius
     assert found["card"]["params"] == sum(p.numel() for p in NETWORK.parameters())
 
 
-def test_a_loaded_file_restores_images(path):
-    """The network that comes with it has facts and no weights."""
-    model, engine = load_onnx(path)
-    assert (model.name, model.scale, model.has_sigma) == ("edsr-baseline", 2, True)
-    assert {p.device.type for p in model.network.parameters()} == {"meta"}
-    image = image_for(NETWORK, 40, 150)
-    found = predict(model.network, image, engine=engine, memory=2**21)  # five tiles
-    assert_close(found, predict(NETWORK, image))
+def test_the_graph_has_names_and_no_double(path):
+    """Some runtimes do not compute in double, and names of axes are what people read."""
+    graph = onnx.load(path).graph
+    (given,) = graph.input
+    assert given.name == "input"
+    assert [axis.dim_param for axis in given.type.tensor_type.shape.dim] == [
+        *("batch", "", "height", "width")
+    ]
+    results = {value.name: value.type.tensor_type.shape.dim for value in graph.output}
+    assert list(results) == ["mean", "sigma", "half_width"]
+    assert results["mean"][0].dim_param == "batch"
+    types = {value.type.tensor_type.elem_type for value in (*graph.value_info, *graph.output)}
+    casts = {a.i for node in graph.node if node.op_type == "Cast" for a in node.attribute}
+    stored = {tensor.data_type for tensor in graph.initializer}
+    assert onnx.TensorProto.DOUBLE not in types | casts | stored
 
 
 def test_openvino_reads_it(path):
@@ -132,11 +139,18 @@ def test_files_of_others_and_broken_ones_are_refused(path, tmp_path):
 
 
 def test_what_cannot_be_written(tmp_path):
-    model = Model(network=NETWORK, name="edsr-baseline")
     with pytest.raises(ConfigError, match=r"must end in .onnx"):
-        export_onnx(model, tmp_path / "network.pt")
+        export_onnx(NETWORK, str(tmp_path / "network.pt"), metadata={})
 
 
 def test_a_missing_package_says_how_to_install_it():
     with pytest.raises(ConfigError, match=r"needs nosuch; .* pip install 'musigma\[export\]'"):
         require("json", "nosuch", extra="export")
+
+
+@pytest.mark.parametrize(("name", "extra"), [("onnx", "export"), ("openvino", "openvino")])
+def test_an_engine_names_its_own_extra(monkeypatch, name, extra):
+    """Also where what is missing is needed for the export, which comes first."""
+    monkeypatch.setattr(onnx_file, "find_spec", lambda package: None)
+    with pytest.raises(ConfigError, match=rf"pip install 'musigma\[{extra}\]'"):
+        make_engine(NETWORK, name)

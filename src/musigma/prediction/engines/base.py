@@ -1,5 +1,7 @@
 """What every engine is: a way to run a network on a batch of equal tiles."""
 
+import copy
+from itertools import chain
 from typing import Protocol
 
 import torch
@@ -10,13 +12,15 @@ from musigma.types import Prediction
 
 
 class Engine(Protocol):
-    """Runs a network; `predict` cuts the image up, feeds it and puts the results together.
+    """Runs a network; `predict` cuts the image into tiles and puts the results together.
+
+    Several threads may call one engine at the same time; each gets the result of its own tiles.
 
     Attributes:
         name: What users type, and what messages say.
         device: Where it computes.
-        batches: Whether several tiles at once are quicker than one after the other. They are on a
-            GPU; a CPU is busy with one, and alone each tile is rounded as the whole image is.
+        batches: Whether several tiles at once are faster than one after the other. They are on a
+            GPU. One tile keeps a CPU busy, and alone it is rounded more nearly as the whole image.
     """
 
     name: str
@@ -29,5 +33,16 @@ class Engine(Protocol):
 
 
 def device_of(network: Network) -> torch.device:
-    """Return where a network lies; one without weights is at home on the CPU."""
+    """Return where the weights of a network are; a network without weights runs on the CPU."""
     return next((parameter.device for parameter in network.parameters()), torch.device("cpu"))
+
+
+def in_evaluation_mode(network: Network) -> Network:
+    """Return a network in evaluation mode: itself, or a copy that shares its weights and buffers.
+
+    The network that was given keeps its mode, so that a training loop can go on.
+    """
+    if not network.training:
+        return network
+    shared = chain(network.parameters(), network.buffers())
+    return copy.deepcopy(network, {id(tensor): tensor for tensor in shared}).eval()

@@ -1,4 +1,4 @@
-"""The layers of a network as a GPU likes them in half precision; what they compute is the same."""
+"""Layers of a network changed for a GPU in half precision; they compute the same, but faster."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -7,33 +7,40 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from musigma.kernels import conv3x3 as convolution
-from musigma.kernels.conv3x3 import convolve, serves
+from musigma.kernels.conv3x3 import (
+    TRIED_SIDE,
+    convolve,
+    is_faster_than_compiled,
+    is_plain_conv3x3,
+)
+from musigma.kernels.fused_blocks import FusedResidualBlock, is_fusible
 from musigma.networks import Network
 from musigma.networks.super_resolution.edsr import ResidualBlock
 
 TENSOR_CORE = 8
-"""Of which the number of channels should be a multiple."""
+"""Tensor cores want the number of channels to be a multiple of this."""
 
-Pays = Callable[[list[dict[str, Any]]], bool]
+IsFaster = Callable[[list[dict[str, Any]]], bool]
 
 
-def suit_gpu(worker: Network, tiles: Tensor, *, pays: Pays = convolution.pays) -> None:
-    """Change a network in place.
+def adapt_to_gpu(
+    worker: Network, tiles: Tensor, *, is_faster: IsFaster = is_faster_than_compiled
+) -> None:
+    """Change the layers of a network in place to those that are fastest on a GPU.
 
     Args:
         worker: The network, in half precision.
-        tiles: What it will be given, by the size of which it is decided what is faster.
-        pays: Whether a convolution of our own is.
+        tiles: An input; the fastest layers depend on its size.
+        is_faster: Whether our own convolution is faster than cuDNN's for some cases.
     """
     widen(worker)
-    fuse(worker, _what_layers_read(worker, tiles), pays)
+    fuse(worker, _input_shapes(worker, tiles), is_faster)
 
 
 def widen(worker: Network) -> None:
-    """Give convolutions as many outputs as tensor cores ask for; the further ones are cut off.
+    """Pad the outputs of convolutions to a multiple of `TENSOR_CORE`; the padding is cut off.
 
-    Neither cuDNN nor our own convolution has a fast routine for others.
+    Neither cuDNN nor our own convolution has a fast routine for other numbers of channels.
     """
     for name, module in list(worker.named_modules()):
         if type(module) is nn.Conv2d and module.out_channels % TENSOR_CORE and module.groups == 1:
@@ -42,7 +49,7 @@ def widen(worker: Network) -> None:
 
 
 class _Widened(nn.Module):
-    """A convolution with further outputs, which are cut off."""
+    """A convolution with padded outputs; the padding is cut off."""
 
     def __init__(self, layer: nn.Conv2d) -> None:
         super().__init__()
@@ -59,43 +66,37 @@ class _Widened(nn.Module):
         return self.layer(values)[:, : self.num_kept]
 
 
-def fuse(worker: Network, read: dict[nn.Module, torch.Size], pays: Pays) -> None:
-    """Take our own convolution, with the activation or the residual behind it, where that pays."""
-    whole: set[nn.Module] = set()
+def fuse(worker: Network, shapes: dict[nn.Module, torch.Size], is_faster: IsFaster) -> None:
+    """Use our own convolution, fused with the activation or residual after it, where it is faster.
+
+    Args:
+        worker: The network; its layers are changed in place.
+        shapes: Shape of what each convolution reads.
+        is_faster: Whether our own convolution is faster for some cases.
+    """
+    fused: set[nn.Module] = set()
     for block in worker.modules():
-        if _is_plain(block) and block.body[0] in read:
-            first, last = _case(block.body[0], read), _case(block.body[2], read)
-            if pays([first | {"rectify": True}, last | {"add": first["image"]}]):
-                block.__class__ = _FusedBlock
-                whole |= {block.body, *block.body}
+        if is_fusible(block, ResidualBlock, _can_be_replaced) and block.body[0] in shapes:
+            first, last = _case(block.body[0], shapes), _case(block.body[2], shapes)
+            if is_faster([first | {"rectify": True}, last | {"add": first["image"]}]):
+                fused |= {block.body, *block.body}
+                block.__class__ = FusedResidualBlock  # type: ignore[assignment]
     for chain in [part for part in worker.modules() if isinstance(part, nn.Sequential)]:
-        for number, (layer, follower) in enumerate(pairwise(list(chain))):
-            if chain not in whole and layer in read and _is_activation(follower):
+        for index, (layer, follower) in enumerate(pairwise(list(chain))):
+            if chain not in fused and layer in shapes and _is_activation(follower):
                 assert isinstance(layer, nn.Conv2d)
-                fused = _OwnConv(layer, follower)
-                if pays([_case(layer, read) | fused.activation]):
-                    chain[number], chain[number + 1] = fused, nn.Identity()
-                    whole.add(layer)
+                own = _OwnConv(layer, follower)
+                if is_faster([_case(layer, shapes) | own.activation]):
+                    chain[index], chain[index + 1] = own, nn.Identity()
+                    fused.add(layer)
     for name, layer in list(worker.named_modules()):
-        if layer in read and layer not in whole and pays([_case(layer, read)]):
+        if layer in shapes and layer not in fused and is_faster([_case(layer, shapes)]):
             parent, _, child = name.rpartition(".")
             setattr(worker.get_submodule(parent), child, _OwnConv(layer, None))
 
 
-class _FusedBlock(ResidualBlock):
-    """A residual block in two kernels."""
-
-    def forward(self, features: Tensor) -> Tensor:
-        first, last = self.body[0], self.body[2]
-        assert isinstance(first, nn.Conv2d)
-        assert isinstance(last, nn.Conv2d)
-        features = features.to(first.weight.dtype)
-        between = convolve(features, first.weight, first.bias, rectify=True)
-        return convolve(between, last.weight, last.bias, add=features)
-
-
 class _OwnConv(nn.Module):
-    """A convolution and, where there is one, the ReLU or PReLU behind it."""
+    """Our own convolution and, where there is one, the ReLU or PReLU after it."""
 
     def __init__(self, layer: nn.Conv2d, activation: nn.Module | None) -> None:
         super().__init__()
@@ -112,36 +113,30 @@ class _OwnConv(nn.Module):
         return convolve(values.to(weight.dtype), weight, bias, **self.activation)
 
 
-def _what_layers_read(worker: Network, tiles: Tensor) -> dict[nn.Module, torch.Size]:
-    """Return the size of what each convolution that our own could replace is given."""
-    read: dict[nn.Module, torch.Size] = {}
+def _input_shapes(worker: Network, tiles: Tensor) -> dict[nn.Module, torch.Size]:
+    """Return the input shape of each convolution that our own could replace."""
+    shapes: dict[nn.Module, torch.Size] = {}
 
     def note(layer: nn.Module, given: tuple[Tensor, ...]) -> None:
-        read[layer] = given[0].shape
+        shapes[layer] = given[0].shape
 
-    layers = [layer for layer in worker.modules() if _fits(layer)]
+    layers = [layer for layer in worker.modules() if _can_be_replaced(layer)]
     hooks = [layer.register_forward_pre_hook(note) for layer in layers]
     try:
         worker(tiles)
     finally:
         for hook in hooks:
             hook.remove()
-    return read
+    return shapes
 
 
-def _case(layer: nn.Module, read: dict[nn.Module, torch.Size]) -> dict[str, Any]:
+def _case(layer: nn.Module, shapes: dict[nn.Module, torch.Size]) -> dict[str, Any]:
     assert isinstance(layer, nn.Conv2d)
-    side = convolution.TRIED_SIDE
-    number, channels, height, width = read[layer]
-    image = layer.weight.new_empty((number, channels, min(height, side), min(width, side)))
+    num_images, channels, *size = shapes[layer]
+    height, width = (min(length, TRIED_SIDE) for length in size)
+    image = layer.weight.new_empty((num_images, channels, height, width))
     image = image.normal_().contiguous(memory_format=torch.channels_last)
     return {"image": image, "weight": layer.weight, "bias": layer.bias}
-
-
-def _is_plain(block: nn.Module) -> TypeGuard[ResidualBlock]:
-    if type(block) is not ResidualBlock or block.res_scale != 1 or len(block.body) != 3:
-        return False
-    return _fits(block.body[0]) and _fits(block.body[2])
 
 
 def _is_activation(module: nn.Module) -> bool:
@@ -149,7 +144,7 @@ def _is_activation(module: nn.Module) -> bool:
     return type(module) is nn.ReLU or one_slope
 
 
-def _fits(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
-    if not serves(layer):
+def _can_be_replaced(layer: nn.Module) -> TypeGuard[nn.Conv2d]:
+    if not is_plain_conv3x3(layer):
         return False
     return layer.in_channels % 32 == 0 and layer.out_channels % TENSOR_CORE == 0

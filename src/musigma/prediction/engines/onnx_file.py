@@ -1,47 +1,59 @@
-"""Networks as ONNX files: any height and width, with what there is to know of them inside."""
+"""Networks as ONNX files: for any height and width, with calibration and origin as metadata."""
 
 import json
 import logging
+import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from musigma.atomic import write_atomically
 from musigma.networks import Network, entry, num_params
 from musigma.networks.weights_file import describe
+from musigma.prediction.engines.base import in_evaluation_mode
 from musigma.types import ConfigError, WeightsError
 
-INPUT, OUTPUTS = "low", ("mean", "sigma")
+INPUT, OUTPUTS = "input", ("mean", "sigma", "half_width")
+AXES = {0: "batch", 2: "height", 3: "width"}
+"""Names of the free axes of the input."""
+
 _KEY = "musigma"
+
+HalfWidth = Callable[[Tensor], Tensor]
 
 
 def export_onnx(
     network: Network,
-    path: Path,
+    path: str | Path,
     *,
     metadata: Mapping[str, Any],
     digest: str = "",
+    half_width: HalfWidth | None = None,
     opset: int | None = None,
 ) -> None:
     """Write a network as an ONNX file, atomically.
 
-    The input ``low`` is ``(N, C, H, W)`` float32 in ``[0, 1]``, a noise map included where the
-    network takes one; the outputs ``mean`` and, with a sigma branch, ``sigma`` are those of the
-    network. Metadata under ``musigma`` is JSON: what a weights file of ours says, its digest, and
-    the facts of the network. `read_metadata` reads it back.
+    The input ``input`` is ``(batch, C, height, width)`` float32 in ``[0, 1]``; a network that takes
+    the noise level has it, divided by 255, as its last channel. The outputs ``mean`` and, with a
+    sigma branch, ``sigma`` are those of the network. With `half_width` there is a third output of
+    that name. Metadata under ``musigma`` is JSON: what a weights file of ours says, the digest, and
+    what tiling needs to know. `read_metadata` reads it back.
 
     Args:
         network: What to export.
         path: Where; the suffix must be ``.onnx``.
         metadata: What the weights file says; its calibration included.
         digest: Of the weights.
+        half_width: Maps sigma to the half-width of the interval.
         opset: Version of the ONNX operators; by default the exporter's own choice.
     """
+    path = Path(path)
     if path.suffix != ".onnx":
         raise ConfigError(f"{path.name} was not written: the name must end in .onnx")
     stored = {
@@ -52,13 +64,13 @@ def export_onnx(
             "params": num_params(network),
             "in_channels": network.in_channels,
             "out_channels": network.out_channels,
-            "noise_map": network.takes_noise_level,
-            "radius": network.receptive_radius,
+            "takes_noise_level": network.takes_noise_level,
+            "receptive_radius": network.receptive_radius,
             "size_multiple": network.size_multiple,
             "paper": entry(network.build_spec.name).paper,
         },
     }
-    content = to_onnx(network, opset=opset, metadata=stored)
+    content = to_onnx(network, half_width=half_width, opset=opset, metadata=stored)
     try:
         write_atomically(path, content)
     except OSError as error:
@@ -66,19 +78,25 @@ def export_onnx(
 
 
 def to_onnx(
-    network: Network, *, opset: int | None = None, metadata: dict[str, Any] | None = None
+    network: Network,
+    *,
+    half_width: HalfWidth | None = None,
+    opset: int | None = None,
+    metadata: dict[str, Any] | None = None,
 ) -> bytes:
-    """Return a network as the bytes of an ONNX file."""
+    """Return a network as the bytes of an ONNX file; arguments are those of `export_onnx`."""
     require("onnx", "onnxscript", extra="export")
-    low = torch.rand(2, network.in_channels, 13, 11, generator=torch.Generator().manual_seed(0))
+    network = in_evaluation_mode(network)
+    module = network if half_width is None else _WithHalfWidth(network, half_width)
+    sample = torch.rand(2, network.in_channels, 13, 11, generator=torch.Generator().manual_seed(0))
     free = torch.export.Dim.DYNAMIC
     try:
         with _quiet():
             program = torch.onnx.export(
-                network,
-                (low,),
+                module,
+                (sample,),
                 dynamo=True,
-                dynamic_shapes=({0: free, 2: free, 3: free},),
+                dynamic_shapes=(dict.fromkeys(AXES, free),),
                 input_names=[INPUT],
                 opset_version=opset,
                 verbose=False,
@@ -90,11 +108,26 @@ def to_onnx(
     _name_outputs(program.model.graph)
     if metadata is not None:
         program.model.metadata_props[_KEY] = json.dumps(metadata)
-    return program.model_proto.SerializeToString()
+    proto = program.model_proto
+    _name_axes(proto.graph)
+    return proto.SerializeToString()
 
 
-def read_metadata(path: Path) -> dict[str, Any]:
+class _WithHalfWidth(nn.Module):
+    """A network with the half-width of the interval as a third output."""
+
+    def __init__(self, network: Network, half_width: HalfWidth) -> None:
+        super().__init__()
+        self.network, self.half_width = network, half_width
+
+    def forward(self, degraded: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        mean, sigma = self.network(degraded)
+        return mean, sigma, self.half_width(sigma)
+
+
+def read_metadata(path: str | Path) -> dict[str, Any]:
     """Return what `export_onnx` wrote into a file beside the network."""
+    path = Path(path)
     require("onnx", extra="export")
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
@@ -105,10 +138,13 @@ def read_metadata(path: Path) -> dict[str, Any]:
         raise WeightsError(f"{path} could not be read ({error.strerror})") from error
     except DecodeError as error:
         raise WeightsError(f"{path.name} is no whole ONNX file: {error}") from error
-    found = [item.value for item in properties if item.key == _KEY]
-    if not found:
-        raise WeightsError(f"{path.name} was not written by 'musigma export'; export it anew")
-    return json.loads(found[0])
+    values = [item.value for item in properties if item.key == _KEY]
+    if not values:
+        raise WeightsError(f"{path.name} was not written by 'musigma export'; export it again")
+    try:
+        return json.loads(values[0])
+    except ValueError as error:
+        raise WeightsError(f"the metadata of {path.name} is no JSON: {error}") from error
 
 
 def require(*packages: str, extra: str) -> None:
@@ -121,12 +157,23 @@ def require(*packages: str, extra: str) -> None:
 
 
 def _name_outputs(graph: Any) -> None:
-    # The exporter would do so, and leave the result of a layer that it called mean with that name.
+    # The exporter could name them, but a layer inside the graph may have the same name.
     for value in (value for node in graph for value in node.outputs):
         if value.name in OUTPUTS:
             value.name += "_of_layer"
-    for value, name in zip(graph.outputs, OUTPUTS, strict=False):  # sigma may be missing
+    for value, name in zip(graph.outputs, OUTPUTS, strict=False):  # the last ones may be missing
         value.name = name
+
+
+def _name_axes(graph: Any) -> None:
+    """Give the free axes their names; the exporter calls them s35 and the like."""
+    axes = graph.input[0].type.tensor_type.shape.dim
+    names = {axes[axis].dim_param: name for axis, name in AXES.items() if axes[axis].dim_param}
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        for axis in value.type.tensor_type.shape.dim:
+            if axis.dim_param:  # a name, or a product such as 2*s35
+                renamed = re.sub(r"\w+", lambda word: names.get(word[0], word[0]), axis.dim_param)
+                axis.dim_param = renamed
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A page to look at: input against result, the error map over it, the values of any pixel."""
+"""An HTML page that compares input and result, with error maps and the values of every pixel."""
 
 import base64
 import io
@@ -26,7 +26,7 @@ Size = tuple[int, int]
 """Height and width."""
 
 MAX_SIDE = 2048
-"""A result with a longer side is shown smaller: nobody opens a page of hundreds of megabytes."""
+"""A result with a longer side is shown smaller; the page would have hundreds of megabytes."""
 
 
 def write_page(
@@ -34,63 +34,63 @@ def write_page(
     *,
     before: Tensor,
     prediction: Prediction,
-    interval: Tensor | None = None,
+    half_width: Tensor | None = None,
     coverage: float | None = None,
     truth: Tensor | None = None,
     title: str,
-    facts: Mapping[str, str],
+    info: Mapping[str, str],
     sizes: tuple[Size, Size] | None = None,
 ) -> None:
-    """Write one HTML file that shows a prediction and fetches nothing, whole or not at all.
+    """Write one HTML file that shows a prediction and needs no other file.
 
-    A slider runs between input and result. Over the result lies a map of the predicted error, of
-    the interval's half-width or of the true error; the values of the pixel under the pointer stand
-    beside it. A result larger than `MAX_SIDE` is shown smaller, and the page says so. Given the
-    truth, the page adds PSNR and the share of values inside the interval to the facts.
+    A slider divides input and result. A map of sigma, of the interval's half-width or of the true
+    error can be laid over the result; the values of the pixel under the pointer are listed beside
+    it. A result larger than `MAX_SIDE` is shown smaller, and the page says so. With the truth, the
+    page also shows PSNR and the share of values inside the interval.
 
     Args:
         path: The file, replaced if it exists.
         before: The input, ``(1, 1 or 3, h, w)`` in ``[0, 1]``, of any size.
         prediction: The result, ``(1, 1 or 3, H, W)``.
-        interval: Half-width of the interval round the mean, in the shape of the mean.
-        coverage: The share of values that the interval aims at; goes with `interval`.
-        truth: The image that was to be found, in the shape of the mean.
+        half_width: Half the width of the interval around the mean, in the shape of the mean.
+        coverage: The share of values that the interval should hold; goes with `half_width`.
+        truth: The true image, in the shape of the mean.
         title: Heading of the page.
-        facts: What the reader should know, such as model, scale and time, in order.
+        info: What the page says about the result, such as the model, in this order.
         sizes: Height and width of input and result, where `before` and `prediction` are smaller
             views of them.
 
     Raises:
         ImageError: If a shape does not fit, a value is not finite or an error negative.
-        ConfigError: If only one of `interval` and `coverage` is given.
+        ConfigError: If only one of `half_width` and `coverage` is given.
     """
     mean = _checked("mean", prediction.mean)
     before = match_channels(_checked("before", before), mean.shape[1])
-    sigma, interval, truth = (
+    sigma, half_width, truth = (
         None if image is None else _checked(name, image, like=mean)
         for name, image in zip(
-            ("sigma", "interval", "truth"), (prediction.sigma, interval, truth), strict=True
+            ("sigma", "half_width", "truth"), (prediction.sigma, half_width, truth), strict=True
         )
     )
-    maps = _error_maps(mean, sigma, interval, coverage, truth)
+    maps = _error_maps(mean, sigma, half_width, coverage, truth)
     sizes = sizes or (_size(before), _size(mean))
     names = dict.fromkeys(_pixels(size) for size in sizes)
-    facts = {**facts, "Pixels": " \N{RIGHTWARDS ARROW} ".join(names)}
+    info = {**info, "Pixels": " \N{RIGHTWARDS ARROW} ".join(names)}
     if truth is not None:
-        facts |= _measure(before, mean, interval, truth)
-    page = _render(before, mean, maps, title, facts, sizes[1])
+        info |= _measure(before, mean, half_width, truth)
+    page = _render(before, mean, maps, title, info, sizes[1])
     write_atomically(Path(path), page.encode())
 
 
 class _ErrorMap(NamedTuple):
-    kind: Literal["sigma", "interval", "error"]
+    quantity: Literal["sigma", "half_width", "error"]
     name: str
     meaning: str
     levels: Tensor  # (1, C, H, W), of 255
 
 
 def _checked(name: str, image: Tensor, like: Tensor | None = None) -> Tensor:
-    """Return an image in host memory, or say what is wrong with it."""
+    """Return an image in host memory, or raise an error that says what is wrong with it."""
     shape = tuple(image.shape)
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3) or not image.numel():
         raise ImageError(f"{name} must have the shape (1, 1 or 3, H, W), got {shape}")
@@ -99,7 +99,7 @@ def _checked(name: str, image: Tensor, like: Tensor | None = None) -> Tensor:
     image = image.detach().float().cpu()
     if not bool(image.isfinite().all()):
         raise ImageError(f"{name} holds NaN or infinite values; check where it comes from")
-    if name in ("sigma", "interval") and bool((image < 0).any()):
+    if name in ("sigma", "half_width") and bool((image < 0).any()):
         raise ImageError(f"{name} must not be negative, got {float(image.min()):g}")
     return image
 
@@ -107,20 +107,20 @@ def _checked(name: str, image: Tensor, like: Tensor | None = None) -> Tensor:
 def _error_maps(
     mean: Tensor,
     sigma: Tensor | None,
-    interval: Tensor | None,
+    half_width: Tensor | None,
     coverage: float | None,
     truth: Tensor | None,
 ) -> list[_ErrorMap]:
-    if (interval is None) != (coverage is None):
-        raise ConfigError("interval and coverage go together: give both, or neither")
+    if (half_width is None) != (coverage is None):
+        raise ConfigError("half_width and coverage go together: give both, or neither")
     maps = []
     if sigma is not None:
-        meaning = "how far the model expects each value to be off"
-        maps.append(_ErrorMap("sigma", "Predicted error", meaning, 255 * sigma))
-    if interval is not None and coverage is not None:
+        meaning = "the absolute error that the network predicts, not calibrated"
+        maps.append(_ErrorMap("sigma", "Sigma", meaning, 255 * sigma))
+    if half_width is not None and coverage is not None:
         share = f"{100 * check_share('coverage', coverage):g} %"
-        meaning = f"the half-width round each value, to hold {share} of the truth"
-        maps.append(_ErrorMap("interval", f"{share} interval", meaning, 255 * interval))
+        meaning = "half the width of the interval around each value"
+        maps.append(_ErrorMap("half_width", f"{share} interval", meaning, 255 * half_width))
     if truth is not None:
         error = 255 * (mean - truth).abs()
         maps.append(_ErrorMap("error", "True error", "the distance from the truth", error))
@@ -128,16 +128,19 @@ def _error_maps(
 
 
 def _measure(
-    before: Tensor, mean: Tensor, interval: Tensor | None, truth: Tensor
+    before: Tensor, mean: Tensor, half_width: Tensor | None, truth: Tensor
 ) -> dict[str, str]:
-    """Return what the truth tells; PSNR over all pixels and channels, rounded to 8 bits."""
+    """Compare with the truth; PSNR is over all pixels and channels, rounded to 8 bits."""
     enlarged = resize(before, size=_size(mean))
     of_input, of_result = (
         float(psnr(quantise(image), truth, data_range=1, shave=0)) for image in (enlarged, mean)
     )
-    measured = {"PSNR, input": f"{of_input:.2f} dB", "PSNR, result": f"{of_result:.2f} dB"}
-    if interval is not None:
-        inside = float(interval_coverage(mean, truth, interval))
+    measured = {
+        "PSNR, input": f"{of_input:.2f} dB",
+        "PSNR, result": f"{of_result:.2f} dB",
+    }
+    if half_width is not None:
+        inside = float(interval_coverage(mean, truth, half_width))
         measured["Inside the interval"] = f"{100 * inside:.1f} %"
     return measured
 
@@ -147,13 +150,13 @@ def _render(
     mean: Tensor,
     maps: list[_ErrorMap],
     title: str,
-    facts: Mapping[str, str],
+    info: Mapping[str, str],
     full: Size,
 ) -> str:
     num_channels, size = mean.shape[1], _shown_size(full)
     if size != _size(mean):
         mean = resize(mean, size=size)
-        # The triangle has no negative lobes: a mean of errors stays one.
+        # The linear kernel has no negative lobes, so that errors stay positive.
         maps = [m._replace(levels=resize(m.levels, size=size, kernel="linear")) for m in maps]
     has_pixels = before.shape[-2] < size[0] and before.shape[-1] < size[1]
     data = {
@@ -174,25 +177,26 @@ def _render(
         "colours": _png(_colours()),
         "channels": "".join(f'<th scope="col">{name}</th>' for name in channels),
         "rows": "".join(_row(name, [""] * num_channels) for name in ["Result", *names]),
-        "choices": "".join(_choice(i, name) for i, name in enumerate([*names, "Off"])),
-        "facts": "".join(_row(name, [value]) for name, value in facts.items()),
+        "choices": _choice(-1, "Off") + "".join(_choice(i, name) for i, name in enumerate(names)),
+        "info": "".join(_row(name, [value]) for name, value in info.items()),
+        "explanation": escape(" ".join(_explanation(maps))),
         "note": " ".join(_notes(full, size, maps)),
         # "</" would end the script element that holds the data.
         "data": json.dumps(data).replace("</", "<\\/"),
     }
     template = files("musigma.restoration.viewer").joinpath("page.html").read_text(encoding="utf-8")
-    # One pass, so that a title which looks like a placeholder stays what it is.
+    # In one pass, so that a title that looks like a placeholder is not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
 def _stored(map_: _ErrorMap, top: float) -> dict[str, object]:
-    """Return what the page keeps of a map: bytes ``round(255 sqrt(levels / largest))``.
+    """Return a map as the page stores it, in bytes ``round(255 sqrt(levels / largest))``.
 
-    Small errors need the finer steps: v levels come back within about ``sqrt(v largest) / 255``.
+    Small errors need finer steps: v levels are read with an error of ``sqrt(v largest) / 255``.
     """
     largest = float(map_.levels.max()) or 1.0
     return {
-        "kind": map_.kind,
+        "quantity": map_.quantity,
         "caption": f"{map_.name} (levels of 255): {map_.meaning}",
         "top": top,
         "largest": largest,
@@ -201,10 +205,10 @@ def _stored(map_: _ErrorMap, top: float) -> dict[str, object]:
 
 
 def _tops(maps: list[_ErrorMap]) -> list[float]:
-    """Return where the colour scale of each map ends; predicted and true error share theirs."""
-    tops = {map_.kind: _round_top(map_.levels) for map_ in maps}
-    shared = max((tops[kind] for kind in ("sigma", "error") if kind in tops), default=0.0)
-    return [tops[m.kind] if m.kind == "interval" else shared for m in maps]
+    """Return the end of the colour scale of each map; sigma and true error share one."""
+    tops = {map_.quantity: _round_top(map_.levels) for map_ in maps}
+    shared = max((tops[name] for name in ("sigma", "error") if name in tops), default=0.0)
+    return [tops[m.quantity] if m.quantity == "half_width" else shared for m in maps]
 
 
 def _round_top(levels: Tensor) -> float:
@@ -237,9 +241,27 @@ def _notes(full: Size, shown: Size, maps: list[_ErrorMap]) -> list[str]:
         notes.append(
             f"Errors are stored in 8 bits: to within {near:.2f} at 1 level, {far:.2f} at 10 levels."
         )
-    if any(map_.kind == "error" for map_ in maps):
+    if any(map_.quantity == "error" for map_ in maps):
         notes.append("PSNR is over all pixels and channels, in 8 bits.")
     return notes
+
+
+def _explanation(maps: list[_ErrorMap]) -> list[str]:
+    """Return one plain sentence about each quantity that the network predicts."""
+    sentences = []
+    for map_ in maps:
+        if map_.quantity == "sigma":
+            sentences.append(
+                "Sigma is the error that the network expects for each value: large sigma means "
+                "that the network is not sure."
+            )
+        elif map_.quantity == "half_width":
+            share = map_.name.removesuffix(" interval")
+            sentences.append(
+                f"The interval, value \N{PLUS-MINUS SIGN} half-width, is meant to hold the true "
+                f"value for {share} of all values."
+            )
+    return sentences
 
 
 def _pixels(size: Size) -> str:
@@ -252,7 +274,7 @@ def _row(name: str, cells: list[str]) -> str:
 
 
 def _choice(value: int, name: str) -> str:
-    checked = " checked" if value == 0 else ""
+    checked = " checked" if value < 0 else ""  # the page opens with the result itself
     button = f'<input type="radio" name="map" value="{value}"{checked}>'
     return f"<label>{button}<span>{escape(name)}</span></label>"
 

@@ -1,12 +1,14 @@
 """Half precision, graphs and batches on a GPU against plain float32 there."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
 from helpers.networks import build, image_for
+from musigma.kernels import cuda_graph
 from musigma.prediction.engines import TorchEngine, make_engine
-from musigma.prediction.engines import torch_engine as module
-from musigma.prediction.engines.choice import MAX_RMS, distance, sample_tile
+from musigma.prediction.engines.fastest import MAX_RMS, difference, sample_tile
 from musigma.prediction.predict import predict
 
 pytestmark = [
@@ -34,7 +36,8 @@ def test_float32_does_not_use_tf32_and_leaves_the_settings_alone(monkeypatch):
     assert not torch.backends.cudnn.benchmark
 
 
-@pytest.mark.parametrize("name", ["torch-bf16", "torch-fp16", "torch-compiled"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile's own code
+@pytest.mark.parametrize("name", ["torch-bf16", "torch-fp16", "torch-fp16-compiled"])
 def test_captured_tiles_are_near_float32(name):
     """Two shapes in turns, with new values each time; from the second turn on as graphs."""
     network = network_on_gpu()
@@ -46,7 +49,7 @@ def test_captured_tiles_are_near_float32(name):
             tiles = tiles * torch.rand(2, 1, 1, 1, generator=generator)
             found, expected = engine(tiles), plain(tiles)
             assert found.mean.device.type == "cpu"
-            assert distance(found, expected)[0] < MAX_RMS
+            assert difference(found, expected)[0] < MAX_RMS
     assert len(engine._graphs.captured) == 2
 
 
@@ -64,7 +67,7 @@ def test_a_graph_is_the_eager_computation(monkeypatch):
 
 
 def test_shapes_beyond_the_limit_stay_eager(monkeypatch):
-    monkeypatch.setattr(module, "MAX_GRAPHS", 1)
+    monkeypatch.setattr(cuda_graph, "MAX_GRAPHS", 1)
     network = network_on_gpu()
     engine = TorchEngine(network, precision="fp16", graph=True)
     for width in (16, 24, 32):
@@ -72,6 +75,21 @@ def test_shapes_beyond_the_limit_stay_eager(monkeypatch):
         for _ in range(3):
             assert engine(tiles).mean.shape == (1, 3, 32, 2 * width)
     assert len(engine._graphs.captured) == 1
+
+
+@pytest.mark.parametrize("name", ["torch", "torch-tf32", "torch-bf16", "torch-fp16"])
+def test_threads_get_their_own_images(name):
+    """A CUDA graph has one input and one output, and settings of cuDNN belong to the process."""
+    network = network_on_gpu()
+    engine = make_engine(network, name)
+    tiles = [image_for(network, 16, 16 + 8 * (k % 2)) * (k + 1) / 16 for k in range(16)]
+    for _ in range(3):
+        expected = [engine(tile) for tile in tiles]
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark
+    with ThreadPoolExecutor(4) as pool:
+        for found, theirs in zip(pool.map(engine, tiles), expected, strict=True):
+            torch.testing.assert_close(found.mean, theirs.mean, rtol=0, atol=2e-3)
+    assert (torch.backends.cudnn.allow_tf32, torch.backends.cudnn.benchmark) == before
 
 
 def test_batches_of_tiles_give_the_whole():

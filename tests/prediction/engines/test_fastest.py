@@ -7,14 +7,14 @@ import torch
 
 from helpers.networks import build
 from musigma.networks import create
-from musigma.prediction.engines import TorchEngine, choice, choose_engine, make_engine
-from musigma.prediction.engines.choice import (
+from musigma.prediction.engines import TorchEngine, choose_engine, fastest, make_engine
+from musigma.prediction.engines.fastest import (
     MAX_RMS,
-    Trial,
-    distance,
-    pick,
+    EngineTiming,
+    difference,
+    measure_engine,
+    pick_fastest,
     sample_tile,
-    try_engine,
 )
 from musigma.types import ConfigError, Prediction
 
@@ -29,7 +29,7 @@ class Named:
 
 
 def trial(name, seconds, rms=0.0):
-    return Trial(Named(name), seconds, rms, largest=10 * rms)
+    return EngineTiming(Named(name), seconds, rms, largest=10 * rms)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def trial(name, seconds, rms=0.0):
 def test_the_fastest_that_is_exact_enough(monkeypatch, others, chosen):
     told = []
     answers = iter([trial("torch", 1.0), *others])
-    monkeypatch.setattr(choice, "try_engine", lambda *_: next(answers))
-    monkeypatch.setattr(choice, "candidates", lambda *_, **__: [one.engine for one in others])
+    monkeypatch.setattr(fastest, "measure_engine", lambda *_: next(answers))
+    monkeypatch.setattr(fastest, "candidates", lambda *_, **__: [one.engine for one in others])
     engine = make_engine(build("edsr-baseline", 2), "auto", report=told.append)
     assert engine.name == chosen
     assert [line.partition(":")[0] for line in told[:-1]] == [one.engine.name for one in others]
@@ -64,17 +64,17 @@ def test_plain_float32_is_not_off():
     network = build("edsr-baseline", 2, sigma=True)
     tile = sample_tile(network, 24, 32)
     engine = TorchEngine(network)
-    found = try_engine(engine, tile, engine(tile))
+    found = measure_engine(engine, tile, engine(tile))
     assert found.seconds > 0
     assert (found.rms, found.largest) == (0, 0)
-    assert pick([found]) is found
+    assert pick_fastest([found]) is found
 
 
 def test_distance_is_that_of_the_worse_of_mean_and_sigma():
     zeros = torch.zeros(1, 1, 2, 2)
     off = torch.tensor([[[[0.3, 0.0], [0.0, -0.4]]]])
     for found in (Prediction(off, zeros), Prediction(zeros, off)):
-        rms, largest = distance(found, Prediction(zeros, zeros))
+        rms, largest = difference(found, Prediction(zeros, zeros))
         assert rms == pytest.approx(0.25)  # sqrt((0.09 + 0.16) / 4)
         assert largest == pytest.approx(0.4)
 
@@ -91,9 +91,9 @@ def test_a_network_that_cannot_be_exported_is_left_to_pytorch(monkeypatch):
     def refuse(network):
         raise ConfigError("the network cannot be exported to ONNX: no such operator")
 
-    monkeypatch.setattr(choice, "to_onnx", refuse)
-    monkeypatch.setattr(choice, "find_spec", lambda _: True)
-    monkeypatch.setattr(choice, "_half_on_cpu", list)
+    monkeypatch.setattr(fastest, "to_onnx", refuse)
+    monkeypatch.setattr(fastest, "find_spec", lambda _: True)
+    monkeypatch.setattr(fastest, "_half_on_cpu", list)
     told = []
     engine = choose_engine(create("bicubic", scale=2).eval(), report=told.append)
     assert engine.name == "torch"
@@ -104,10 +104,21 @@ def test_a_network_that_cannot_be_exported_is_left_to_pytorch(monkeypatch):
     ("name", "line"),
     [
         ("openvin", "there is no engine 'openvin'; did you mean 'openvino'?"),
-        ("torch-tf32", "torch-tf32 is for a GPU; give --device cuda"),
-        ("torch-compiled", "torch-compiled is for a GPU"),
+        (
+            "torch-tf32",
+            "torch-tf32 is for a GPU and the network is on cpu; set `device`",
+        ),
+        ("torch-fp16-compiled", "the engine torch-fp16-compiled is for a GPU"),
     ],
 )
 def test_engines_that_there_are_not(name, line):
     with pytest.raises(ConfigError, match=line):
         make_engine(build("edsr-baseline", 2), name)
+
+
+def test_float16_on_a_processor_without_it_is_refused(monkeypatch):
+    monkeypatch.setattr(fastest, "_half_on_cpu", list)
+    with pytest.raises(ConfigError, match=r"no float16 arithmetic, .* another `engine`"):
+        make_engine(build("edsr-baseline", 2), "torch-fp16")
+    monkeypatch.setattr(fastest, "_half_on_cpu", lambda: ["torch-fp16"])
+    assert make_engine(build("edsr-baseline", 2), "torch-fp16").name == "torch-fp16"

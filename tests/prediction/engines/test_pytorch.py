@@ -7,7 +7,7 @@ from torch import nn
 from helpers.networks import build, image_for, one_of_each_class
 from musigma.networks import create
 from musigma.prediction.engines import TorchEngine
-from musigma.prediction.engines.torch_engine import half_copy
+from musigma.prediction.engines.pytorch import half_network
 
 
 def test_float32_is_the_network_to_the_bit():
@@ -39,7 +39,7 @@ def test_half_precision_of_every_network_is_near(name, scale):
 def test_bfloat16_keeps_the_ends_in_float32():
     """The convolutions that read the image and those that write mean and sigma."""
     network = build("edsr-baseline", 2, sigma=True)
-    worker = half_copy(network, torch.bfloat16)
+    worker = half_network(network, torch.bfloat16)
     exact = {
         name.removesuffix(".layer.weight")
         for name, weight in worker.named_parameters()

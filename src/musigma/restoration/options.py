@@ -1,0 +1,82 @@
+"""How picture files are restored: all options, and what they mean for a model."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from musigma.images.image_io import MAX_PIXELS
+from musigma.model import Model
+from musigma.prediction.engines import Engine
+from musigma.prediction.predict import DEFAULT_MEMORY
+from musigma.prediction.self_ensemble import SelfEnsemble
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How files are restored.
+
+    Attributes:
+        folder: Folder for the results.
+        noise_std: Noise level in 8-bit levels, for a denoiser that takes one.
+        estimate_noise: Whether to estimate the noise level of each picture instead.
+        sigma: Whether to write the error maps as 16-bit PNG files and as a picture to look at.
+        npz: Whether to write mean and error maps as an NPZ file, too; it includes `sigma`.
+        page: Whether to write a page that shows input, result and error maps.
+        coverage: Required coverage of the intervals. The calibration of the model must match.
+        engine: What runs the network, one of `musigma.prediction.engines.ENGINES` or ``auto``; by
+            default ``torch``, or ``onnx`` for a model from an ONNX file.
+        ensemble: Whether to average over flips and quarter turns, at eight times the cost.
+        tile: Largest side of a tile.
+        memory: Bytes for one tile and its output rows.
+        max_pixels: A picture with more pixels is refused before it is decoded.
+        frame: The page or frame to read of files with several, from 0.
+
+    Example:
+        >>> Options(folder=Path("large"), npz=True).writes_error_maps
+        True
+    """
+
+    folder: Path
+    noise_std: float | None = None
+    estimate_noise: bool = False
+    sigma: bool = False
+    npz: bool = False
+    page: bool = False
+    coverage: float | None = None
+    engine: str | None = None
+    ensemble: bool = False
+    tile: int | None = None
+    memory: int = DEFAULT_MEMORY
+    max_pixels: int = MAX_PIXELS
+    frame: int | None = None
+
+    @property
+    def writes_error_maps(self) -> bool:
+        """Whether files with error maps are written."""
+        return self.sigma or self.npz
+
+    @property
+    def shows_errors(self) -> bool:
+        """Whether anything about errors is written: files with error maps, or the page."""
+        return self.writes_error_maps or self.page
+
+
+def engine_for(
+    model: Model, options: Options, *, report: Callable[[str], None] = lambda _: None
+) -> Engine:
+    """Return the engine that the options ask for, with the self-ensemble if they do.
+
+    Args:
+        model: On the device where it should run.
+        options: Their `engine` and `ensemble` are used.
+        report: Receives lines about what ``auto`` measured and chose.
+    """
+    engine = model.engine(options.engine, report=report)
+    return SelfEnsemble(engine) if options.ensemble else engine
+
+
+def tiles_are_exact(model: Model, options: Options) -> bool:
+    """Return whether tiles give the result of the whole picture, apart from rounding."""
+    # The network may divide a flipped tile into other cells than the flipped picture.
+    has_other_cells = options.ensemble and model.network.size_multiple > 1
+    return model.network.receptive_radius is not None and not has_other_cells

@@ -1,0 +1,91 @@
+"""When the promise of a calibration holds for a picture, and what to say where it does not."""
+
+from typing import NamedTuple
+
+from musigma.images.image_io import OpenedImage
+from musigma.restoration.options import Options
+from musigma.uncertainty.calibration import Calibration
+
+FLOAT32_ENGINES = ("torch", "onnx", "openvino")
+"""Calibrations are fitted in float32. Other engines round more, so that no promise is made."""
+
+METHODS_WITH_PROMISE = ("conformal-risk-control", "conformal", "risk-control")
+
+_FORMAT_NAMES = {"WEBP": "lossy WebP", "TIFF": "TIFF with JPEG compression"}
+
+
+class Promise(NamedTuple):
+    """What the intervals of a picture promise.
+
+    Attributes:
+        text: The promise with its conditions, or `None` where nothing is promised.
+        reason: Why nothing is promised, as the end of "... does not hold for this file: "; `None`
+            where something is.
+    """
+
+    text: str | None
+    reason: str | None
+
+
+def promise_for(calibration: Calibration, picture: OpenedImage, options: Options) -> Promise:
+    """Return what the intervals of a picture promise under these options.
+
+    Args:
+        calibration: The calibration of the model.
+        picture: The picture as it was read.
+        options: With the engine that runs and the noise level of this picture.
+    """
+    reasons = (
+        _reason_in_calibration(calibration),
+        _reason_in_picture(calibration, picture),
+        _reason_in_arithmetic(options),
+        _reason_in_noise(calibration, options),
+    )
+    reason = "; ".join(reason for reason in reasons if reason)
+    return Promise(None, reason) if reason else Promise(_text(calibration, picture), None)
+
+
+def _text(calibration: Calibration, picture: OpenedImage) -> str:
+    text = calibration.promise
+    if picture.meta.format in ("JPEG", "WEBP"):  # the result has the format of the picture
+        text += f". It is for the values before they are saved as {picture.meta.format}"
+    return text
+
+
+def _reason_in_calibration(calibration: Calibration) -> str | None:
+    if calibration.method not in METHODS_WITH_PROMISE:
+        return f"the model is calibrated by {calibration.method}, which has no guarantee"
+    if calibration.protocol is None:
+        return "the weights do not say for which images they were calibrated"
+    return None
+
+
+def _reason_in_arithmetic(options: Options) -> str | None:
+    if options.ensemble:
+        return "the model is calibrated without --ensemble"
+    if options.engine is not None and options.engine not in FLOAT32_ENGINES:
+        return f"the model is calibrated in float32, and {options.engine} rounds more"
+    return None
+
+
+def _reason_in_noise(calibration: Calibration, options: Options) -> str | None:
+    if options.noise_std is None:
+        return None
+    if options.estimate_noise:
+        return "its noise level is an estimate, and the promise is for a known level"
+    if not calibration.includes_noise_std(options.noise_std):
+        return f"the model is not calibrated for the noise level {options.noise_std:.3g}"
+    return None
+
+
+def _reason_in_picture(calibration: Calibration, picture: OpenedImage) -> str | None:
+    meta = picture.meta
+    if meta.lossy and not _covers_lossy_files(calibration):
+        name = _FORMAT_NAMES.get(meta.format, meta.format)
+        return f"it is a {name}, and the model is calibrated for pictures without JPEG artifacts"
+    return None
+
+
+def _covers_lossy_files(calibration: Calibration) -> bool:
+    degradation = str((calibration.protocol or {}).get("degradation", ""))
+    return "jpeg" in degradation or degradation == "pairs"

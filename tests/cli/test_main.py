@@ -1,0 +1,81 @@
+"""The command as a whole: which errors are one line, and which show their traceback."""
+
+import errno
+import os
+
+import pytest
+
+from musigma.cli import main as main_module
+from musigma.cli.main import PACKAGE, is_correctable
+from musigma.types import ConfigError
+
+
+def fail_with(monkeypatch, error):
+    """Let every command that loads a model fail."""
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("musigma.model.load", fail)
+
+
+WORDS = ("upscale", "a.png", "-o", "out", "--model", "bicubic")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError("not so"),
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        PermissionError(errno.EACCES, os.strerror(errno.EACCES), "weights.pth"),
+    ],
+)
+def test_errors_that_the_user_can_correct_are_one_line(musigma, monkeypatch, error):
+    fail_with(monkeypatch, error)
+    result = musigma(*WORDS)
+    assert result.code == 2
+    assert result.err == f"error: {error}\n"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("a bug"),
+        OSError("could not get source code"),
+        ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD)),
+        FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(PACKAGE / "page.html")),
+    ],
+)
+def test_bugs_show_their_traceback(musigma, monkeypatch, error):
+    fail_with(monkeypatch, error)
+    with pytest.raises(type(error)):
+        musigma(*WORDS)
+
+
+def test_debug_shows_the_traceback_of_every_error(musigma, monkeypatch):
+    fail_with(monkeypatch, ConfigError("not so"))
+    with pytest.raises(ConfigError, match="not so"):
+        musigma("--debug", *WORDS)
+    assert musigma(*WORDS).code == 2  # the next run does not inherit it
+    assert main_module.Settings.debug is False
+
+
+def test_files_are_ours_or_the_users():
+    assert is_correctable(FileNotFoundError(errno.ENOENT, "", "photo.png"))
+    assert not is_correctable(FileNotFoundError(errno.ENOENT, "", str(PACKAGE / "x" / "y")))
+
+
+@pytest.mark.parametrize("words", [(), ("upscale",), ("denoise",), ("demo",)])
+def test_h_is_help(musigma, words):
+    short, long = musigma(*words, "-h"), musigma(*words, "--help")
+    assert short.code == 0
+    assert short.out == long.out
+    assert "--help" in short.out
+
+
+@pytest.mark.parametrize("command", ["upscale", "denoise"])
+def test_both_commands_have_the_shared_options(musigma, command):
+    text = musigma(command, "--help").out
+    for option in ("--output", "--sigma", "--max-pixels", "--frame", "--memory", "--resume"):
+        assert option in text
+    assert "Memory budget for one tile" in " ".join(text.replace("\u2502", " ").split())

@@ -1,0 +1,122 @@
+"""A promise is stated only under the conditions of its calibration."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from musigma.images.image_io import ImageMeta, open_image, write_image
+from musigma.model import shipped_models
+from musigma.restoration.options import Options
+from musigma.restoration.promise import promise_for
+from musigma.uncertainty.calibration import Calibration
+
+UPSCALER = Calibration(
+    method="conformal-risk-control",
+    knots=(1.0,),
+    values=(1.5,),
+    factor=2.0,
+    coverage=0.9,
+    confidence=None,
+    num_images=100,
+    protocol={"degradation": "bicubic", "scale": 2},
+)
+DENOISER = replace(UPSCALER, protocol={"degradation": "noise(25)", "noise_std": 25.0, "scale": 1})
+
+
+def opened(tmp_path, name="a.png", quality=95):
+    image = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    write_image(tmp_path / name, image, ImageMeta(), quality=quality)
+    return open_image(tmp_path / name)
+
+
+def options(**changes):
+    return Options(folder=Path("out"), **changes)
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnx", "openvino"])
+def test_a_clean_picture_in_float32_gets_the_promise_with_its_conditions(tmp_path, engine):
+    promise = promise_for(UPSCALER, opened(tmp_path), options(engine=engine))
+    assert promise.reason is None
+    assert promise.text == UPSCALER.promise
+    assert "0.9 of the values" in promise.text
+    assert UPSCALER.conditions in promise.text
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("a.jpg", "it is a JPEG"), ("a.webp", "it is a lossy WebP")]
+)
+def test_lossy_files_get_no_promise_of_clean_weights(tmp_path, name, words):
+    promise = promise_for(UPSCALER, opened(tmp_path, name), options())
+    assert promise.text is None
+    assert words in promise.reason
+
+
+def test_lossy_files_get_the_promise_of_weights_calibrated_on_jpeg(tmp_path):
+    calibration = replace(UPSCALER, protocol={"degradation": "bicubic | jpeg(30..95)", "scale": 2})
+    promise = promise_for(calibration, opened(tmp_path, "a.jpg"), options())
+    assert promise.reason is None
+    assert promise.text.endswith("It is for the values before they are saved as JPEG")
+
+
+def test_a_lossless_webp_is_promised_before_it_is_saved(tmp_path):
+    promise = promise_for(UPSCALER, opened(tmp_path, "a.webp", quality=100), options())
+    assert promise.text.endswith("before they are saved as WEBP")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ensemble": True}, "calibrated without --ensemble"),
+        ({"engine": "torch-bf16"}, "torch-bf16 rounds more"),
+        ({"engine": "torch-fp16"}, "torch-fp16 rounds more"),
+        ({"engine": "torch-tf32"}, "torch-tf32 rounds more"),
+        ({"engine": "torch-compiled"}, "torch-compiled rounds more"),
+        ({"noise_std": 50.0}, "not calibrated for the noise level 50"),
+        ({"noise_std": 3.0}, "not calibrated for the noise level 3"),
+        ({"noise_std": 25.0, "estimate_noise": True}, "is an estimate"),
+    ],
+)
+def test_other_conditions_get_no_promise(tmp_path, changes, words):
+    promise = promise_for(DENOISER, opened(tmp_path), options(**{"noise_std": 25.0, **changes}))
+    assert promise.text is None
+    assert words in promise.reason
+
+
+def test_the_calibrated_noise_level_is_promised(tmp_path):
+    promise = promise_for(DENOISER, opened(tmp_path), options(noise_std=25.0))
+    assert "white noise of standard deviation 25" in promise.text
+
+
+def test_all_reasons_are_given(tmp_path):
+    promise = promise_for(DENOISER, opened(tmp_path, "a.jpg"), options(noise_std=50.0))
+    assert promise.reason == (
+        "it is a JPEG, and the model is calibrated for pictures without JPEG artifacts; "
+        "the model is not calibrated for the noise level 50"
+    )
+
+
+@pytest.mark.parametrize("method", ["pooled-quantile", "gaussian-scale", "isotonic"])
+def test_methods_without_guarantee_promise_nothing(tmp_path, method):
+    promise = promise_for(replace(UPSCALER, method=method), opened(tmp_path), options())
+    assert promise.text is None
+    assert f"{method}, which has no guarantee" in promise.reason
+
+
+def test_unknown_conditions_promise_nothing(tmp_path):
+    promise = promise_for(replace(UPSCALER, protocol=None), opened(tmp_path), options())
+    assert promise == (None, "the weights do not say for which images they were calibrated")
+
+
+def test_shipped_weights_promise_something_for_a_clean_picture_and_nothing_for_a_jpeg(tmp_path):
+    from musigma.model import load_file
+
+    for path in shipped_models():
+        model = load_file(path)
+        level = model.calibration.protocol["noise_std"] if model.takes_noise_level else None
+        level = level if level is None or isinstance(level, int | float) else level[0]
+        clean = promise_for(model.calibration, opened(tmp_path), options(noise_std=level))
+        jpeg = promise_for(model.calibration, opened(tmp_path, "a.jpg"), options(noise_std=level))
+        assert clean.text, path.name
+        assert jpeg.reason, path.name

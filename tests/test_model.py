@@ -1,0 +1,263 @@
+"""The model object: everything that README promises of it, and errors that speak Python."""
+
+import copy
+import pickle
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import musigma
+from helpers.networks import assert_close, build, image_for
+from musigma.model import Model, load, save
+from musigma.networks import mean_only
+from musigma.prediction.engines import EngineCache, TorchEngine
+from musigma.types import ConfigError, ImageError, Prediction, WeightsError
+from musigma.uncertainty.calibration import Calibration
+
+CALIBRATION = Calibration(
+    kind="isotonic",
+    knots=(0.01, 0.02, 0.05),
+    values=(0.012, 0.03, 0.04),
+    factor=2.0,
+    coverage=0.9,
+    confidence=None,
+    num_images=7,
+)
+
+
+def small_model(**changes):
+    network = build("edsr-baseline", 2, sigma=True)
+    values = {"network": network, "name": "edsr-baseline", "calibration": CALIBRATION} | changes
+    return Model(**values)
+
+
+IMAGE = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))
+
+
+def test_a_model_is_called_with_an_image_of_any_form():
+    model = small_model()
+    bytes_ = (IMAGE[0].permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)
+    expected = model.predict(bytes_)
+    assert expected.mean.shape == expected.sigma.shape == (1, 3, 18, 14)
+    for image in (bytes_, Image.fromarray(bytes_), torch.from_numpy(bytes_ / np.float32(255))):
+        tensor = image.permute(2, 0, 1) if isinstance(image, torch.Tensor) else image
+        for found in (model(tensor), model.predict(tensor)):
+            assert_close(found, expected)
+
+
+def test_batches():
+    model = small_model()
+    batch = image_for(model.network, 9, 7, num_images=3)
+    found = model.predict(batch)
+    assert found.mean.shape == found.sigma.shape == (3, 3, 18, 14)
+    assert_close(model.predict(batch.permute(0, 2, 3, 1).numpy()), found)
+    low, high = model.interval(found)
+    assert low.shape == high.shape == found.mean.shape
+
+
+def test_a_denoiser_is_told_the_noise_level():
+    model = Model(network=build("drunet-small", 1, sigma=True), name="drunet-small")
+    assert model.takes_noise_level
+    weak, strong = (model.predict(IMAGE, noise_std=level).mean for level in (5, 50))
+    assert weak.shape == (1, 3, 9, 7)
+    assert not torch.allclose(weak, strong)
+    with pytest.raises(ConfigError, match="give `noise_std` in 8-bit levels"):
+        model.predict(IMAGE)
+
+
+def test_interval_and_standard_deviation():
+    model = small_model()
+    sigma = torch.tensor([0.005, 0.015, 0.1]).view(1, 3, 1, 1)
+    prediction = Prediction(torch.full((1, 3, 1, 1), 0.5), sigma)
+    # By hand: 1.2 times sigma below the first knot, a straight line, 0.8 times beyond the last.
+    std = torch.tensor([0.006, 0.021, 0.08]).view(1, 3, 1, 1)
+    torch.testing.assert_close(model.std(prediction), std)
+    low, high = model.interval(prediction, coverage=0.9)
+    torch.testing.assert_close(low, 0.5 - 2 * std)
+    torch.testing.assert_close(high, 0.5 + 2 * std)
+
+
+def test_no_interval_without_sigma_or_calibration():
+    model = small_model()
+    prediction = model.predict(IMAGE)
+    with pytest.raises(ConfigError, match=r"calibrated for a coverage of 0.9, not of 0.95"):
+        model.interval(prediction, coverage=0.95)
+    with pytest.raises(ConfigError, match="edsr-baseline is not calibrated; 'musigma calibrate'"):
+        replace(model, calibration=None).interval(prediction)
+    with pytest.raises(ConfigError, match="has no sigma; use a model with a sigma branch"):
+        model.std(Prediction(prediction.mean))
+
+
+def test_its_text_tells_what_it_is():
+    assert repr(small_model()) == (
+        "Model('edsr-baseline', scale=2, has_sigma=True, calibrated_for=0.9 (isotonic), "
+        "device='cpu')"
+    )
+    assert "calibrated_for=None" in repr(load("bicubic", scale=2))
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "gpu", "0"])
+def test_a_device_that_is_not_there_is_one_line(device):
+    with pytest.raises(ConfigError, match=f"the device '{device}' cannot be used") as caught:
+        small_model().to(device)
+    assert "\n" not in str(caught.value)
+
+
+def test_to_returns_the_model():
+    model = small_model()
+    assert model.to("cpu") is model.to(torch.device("cpu")) is model
+    assert model.device.type == "cpu"
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_saved_and_loaded(tmp_path, as_text):
+    model, path = small_model(metadata={"licence": "MIT"}), tmp_path / "w.safetensors"
+    model.save(str(path) if as_text else path, data="pictures")
+    loaded = load(str(path) if as_text else path)
+    assert loaded.metadata["licence"] == "MIT"
+    assert loaded.metadata["data"] == "pictures"
+    assert loaded.calibration == CALIBRATION
+    assert_close(loaded.predict(IMAGE), model.predict(IMAGE))
+    save(str(tmp_path / "bare.safetensors"), model.network)
+    assert load(tmp_path / "bare.safetensors").calibration is None
+
+
+def test_engines_are_made_once(monkeypatch):
+    model, made = small_model(), []
+    original = TorchEngine.__init__
+
+    def count(self, *args, **options):
+        made.append(1)
+        original(self, *args, **options)
+
+    monkeypatch.setattr(TorchEngine, "__init__", count)
+    with ThreadPoolExecutor(4) as pool:
+        engines = list(pool.map(lambda _: model.engine("torch-bf16"), range(8)))
+    for _ in range(3):
+        model.predict(IMAGE, engine="torch-bf16")
+    assert len(set(map(id, engines))) == 1
+    assert len(made) == 1
+
+
+def test_an_engine_follows_weights_that_change():
+    """The half-precision engine has a copy of the weights; an old copy would be wrong."""
+    model = small_model()
+    before = model.predict(IMAGE, engine="torch-bf16").mean
+    with torch.no_grad():
+        for parameter in model.network.parameters():
+            parameter.mul_(0.5)
+    after = model.predict(IMAGE, engine="torch-bf16").mean
+    exact = model.predict(IMAGE).mean
+    assert (after - exact).abs().max() < (before - exact).abs().max() / 10
+
+
+def test_models_are_copied_and_sent_to_other_processes():
+    model = small_model()
+    expected = model.predict(IMAGE)
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model)), replace(model)):
+        assert_close(other.predict(IMAGE), expected)
+        assert other._engines is not model._engines
+    assert isinstance(copy.copy(EngineCache()), EngineCache)
+
+
+@pytest.mark.parametrize("engine", ["torch", "torch-bf16", "onnx", "openvino"])
+def test_threads_get_their_own_images(engine):
+    if engine in ("onnx", "openvino"):
+        pytest.importorskip("onnxscript")
+        pytest.importorskip("onnxruntime" if engine == "onnx" else "openvino")
+    model = small_model()
+    images = [image_for(model.network, 9 + 4 * (k % 3), 8) * (k + 1) / 24 for k in range(24)]
+    expected = [model.predict(image, engine=engine) for image in images]
+    with ThreadPoolExecutor(4) as pool:
+        results = pool.map(lambda image: model.predict(image, engine=engine), images)
+        for ours, theirs in zip(results, expected, strict=True):
+            assert_close(ours, theirs)
+
+
+def test_a_prediction_becomes_a_picture():
+    mean = torch.tensor([-0.5, 0.25, 2.0]).view(1, 3, 1, 1).expand(1, 3, 4, 5)
+    prediction = Prediction(mean)
+    expected = np.broadcast_to(np.array([0, 64, 255], dtype=np.uint8), (4, 5, 3))
+    assert np.array_equal(prediction.to_uint8(), expected)
+    assert np.array_equal(np.asarray(prediction.to_pil()), expected)
+    assert Prediction(mean[:, :1]).to_pil().mode == "L"
+    batch = Prediction(mean.repeat(2, 1, 1, 1))
+    assert batch.to_uint8().shape == (2, 4, 5, 3)
+    with pytest.raises(ImageError, match="holds one image, and this is a batch of 2"):
+        batch.to_pil()
+
+
+# Models from ONNX files
+
+
+@pytest.fixture(scope="module")
+def onnx_path(tmp_path_factory):
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    path = tmp_path_factory.mktemp("export") / "x2.onnx"
+    small_model(metadata={"licence": "MIT"}, digest="0" * 64).export(str(path))
+    return path
+
+
+def test_an_onnx_file_is_a_model(onnx_path):
+    model, original = musigma.load(str(onnx_path)), small_model()
+    assert (model.name, model.scale, model.has_sigma) == ("edsr-baseline", 2, True)
+    assert (model.calibration, model.digest) == (CALIBRATION, "0" * 64)
+    assert model.metadata["licence"] == "MIT"
+    assert model.device.type == "cpu"
+    image = image_for(original.network, 40, 150)
+    found = model.predict(image, memory=2**21)  # five tiles
+    assert_close(found, original.predict(image))
+    assert_close(model.interval(found), original.interval(found))
+    assert model.engine().name == model.engine("auto").name == "onnx"
+
+
+def test_openvino_runs_an_onnx_file(onnx_path):
+    pytest.importorskip("openvino")
+    assert_close(load(onnx_path).predict(IMAGE, engine="openvino"), small_model().predict(IMAGE))
+
+
+def test_the_file_gives_the_half_width(onnx_path):
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(onnx_path)
+    assert [output.name for output in session.get_outputs()] == ["mean", "sigma", "half_width"]
+    mean, sigma, half_width = session.run(None, {"input": IMAGE.numpy()})
+    assert_close((torch.from_numpy(mean), torch.from_numpy(sigma)), small_model().predict(IMAGE))
+    expected = CALIBRATION.half_width(torch.from_numpy(sigma))
+    assert_close((torch.from_numpy(half_width),), (expected,))
+
+
+def test_what_an_onnx_file_cannot_do(onnx_path, tmp_path):
+    model = load(onnx_path)
+    assert model.to("auto") is model.to("cpu") is model
+    with pytest.raises(ConfigError, match="from an ONNX file runs on the CPU, not on meta"):
+        model.to("meta")
+    with pytest.raises(ConfigError, match="runs by the engines onnx and openvino, not by torch-bf"):
+        model.predict(IMAGE, engine="torch-bf16")
+    with pytest.raises(ConfigError, match="the network has no weights in memory"):
+        musigma.predict(model.network, IMAGE)
+    with pytest.raises(ConfigError, match="has no weights to save"):
+        model.save(tmp_path / "w.safetensors")
+    with pytest.raises(ConfigError, match=re.escape("x2.onnx enlarges by 2, not by 3")):
+        load(onnx_path, scale=3)
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(onnx_path.read_bytes()[:100])
+    with pytest.raises(WeightsError, match=r"broken.onnx"):
+        load(broken)
+
+
+def test_a_model_without_sigma_is_exported_without_it(tmp_path):
+    pytest.importorskip("onnxscript")
+    pytest.importorskip("onnxruntime")
+    network = mean_only(small_model().network)
+    Model(network=network, name="edsr-baseline").export(tmp_path / "mean.onnx")
+    model = load(tmp_path / "mean.onnx")
+    found = model.predict(IMAGE)
+    assert found.sigma is None
+    assert_close((found.mean,), (small_model().predict(IMAGE).mean,))
