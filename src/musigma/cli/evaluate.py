@@ -12,6 +12,7 @@ from musigma.cli.common import parse_size, print_json, progress_bar, results
 from musigma.uncertainty.methods import DEFAULT_COVERAGE
 
 if TYPE_CHECKING:
+    from musigma.datasets.catalog import Dataset
     from musigma.evaluation import Record
 
 LowOption = Annotated[
@@ -106,7 +107,6 @@ def evaluate(
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure PSNR and SSIM and, for a model with sigma, how far its error bars can be trusted."""
-    from musigma.datasets.catalog import find_dataset
     from musigma.evaluation import evaluate_model
     from musigma.evaluation.baseline_models import calibrated, make_baseline
     from musigma.evaluation.selection import select_inputs
@@ -121,7 +121,7 @@ def evaluate(
     dataset, protocols = select_inputs(
         model.network, data, low=low, degradations=degrade or (), noise_std=noise_std
     )
-    held_out = find_dataset(calibrate_on, scale=model.scale) if calibrate_on else None
+    held_out = _find_held_out(calibrate_on, model.scale, made=bool(degrade))
     for member in loaded:
         limit_threads(member.to(device).device)
     with show_progress(quiet=json) as progress:
@@ -160,6 +160,13 @@ def show_progress(*, quiet: bool) -> "AbstractContextManager[Callable[[int, int,
             )
 
     return context()
+
+
+def _find_held_out(name: str | None, scale: int, *, made: bool) -> "Dataset | None":
+    """Find the held-out images; the inputs that they bring are used unless inputs are made."""
+    from musigma.datasets.catalog import find_dataset
+
+    return find_dataset(name, scale=None if made else scale) if name else None
 
 
 def _as_json(model: str, records: "Sequence[Record]") -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch import nn
 from musigma.degradations import Degradation, Noise, parse
 from musigma.losses import Objective
 from musigma.networks import entry
+from musigma.networks.model_card import on_meta
 from musigma.types import ConfigError, nearest
 
 _POSITIVE = ("batch", "patch", "steps", "seconds", "learning_rate", "epsilon", "halve_every")
@@ -115,7 +116,8 @@ class Recipe:
             raise ConfigError("give the budget either as steps or as seconds")
         if not self.data:
             raise ConfigError("data must name at least one set or folder")
-        self._check_degradation(takes_noise_level=found.noise_map)
+        network = on_meta(self.network, scale=self.scale)
+        self._check_degradation(takes_noise_level=network.takes_noise_level)
         if self.noise_std is not None and self.noise_std[0] > self.noise_std[1]:
             raise ConfigError(f"noise_std must be [low, high], got {list(self.noise_std)}")
         if self.keep_mean and not (self.sigma and self.start_from):
