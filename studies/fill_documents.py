@@ -80,8 +80,8 @@ def _value(spec: str, results: Path) -> str:
 
 def _both(text: str, word: str) -> tuple[str, str]:
     """Return what stands on both sides of a word; the same text twice where it is absent."""
-    left, found, right = text.partition(word)
-    return (left, right) if found else (left, left)
+    left, separator, right = text.partition(word)
+    return (left, right) if separator else (left, left)
 
 
 def _number(results: Path, source: str, key: str) -> float:

@@ -53,8 +53,8 @@ class RecordSet:
     Attributes:
         folder: The folder.
         records: By their path below it.
-        measurements: Of networks as they were trained.
-        baselines: Of networks with a sigma that was not trained, some with another mean, too.
+        measurements: Measurements of networks as they were trained.
+        baselines: Measurements of networks with another sigma than their own, such as a constant.
     """
 
     folder: Path

@@ -118,7 +118,7 @@ def printed_table(name: str) -> PrintedTable:
 
 def matches(measurement: Measurement, conditions: Conditions) -> bool:
     """Say whether a measurement fulfils every condition."""
-    found = {
+    actual = {
         "networks": measurement.network,
         "objectives": measurement.objective,
         "protocols": measurement.protocol.get("name"),
@@ -131,6 +131,6 @@ def matches(measurement: Measurement, conditions: Conditions) -> bool:
     for key, wanted in conditions.items():
         if key == "objectives":
             wanted = [without_spaces(text) for text in wanted]
-        if found[key] not in wanted if isinstance(wanted, list) else found[key] != wanted:
+        if actual[key] not in wanted if isinstance(wanted, list) else actual[key] != wanted:
             return False
     return True

@@ -76,12 +76,12 @@ class Study:
 
 def find_studies(record_set: RecordSet) -> list[Study]:
     """Return every study in the records, largest first. Runs limited by seconds are left out."""
-    found: dict[str, dict[tuple[object, ...], list[Measurement]]] = {}
+    by_budget: dict[str, dict[tuple[object, ...], list[Measurement]]] = {}
     for measurement in record_set.measurements:
         if measurement.recipe.get("steps") and any(
             metric in measurement.result for metric in METRICS
         ):
-            known = found.setdefault(budget_key(measurement.recipe), {})
+            known = by_budget.setdefault(budget_key(measurement.recipe), {})
             same = known.setdefault(
                 (measurement.objective, measurement.seed, set_name(measurement)), []
             )
@@ -92,7 +92,8 @@ def find_studies(record_set: RecordSet) -> list[Study]:
             elif not same:
                 same.append(measurement)
     groups = [
-        [measurement for same in runs.values() for measurement in same] for runs in found.values()
+        [measurement for same in runs.values() for measurement in same]
+        for runs in by_budget.values()
     ]
     studies = [
         Study(run_title(runs[0]), _outcomes(runs))

@@ -151,8 +151,8 @@ def paper_table(name: str, record_set: RecordSet) -> Table:
         texts = (*row.properties, *row.cells)
         names = (row.block, row.name)[first:]
         rows.append(Row((*names, "paper"), tuple(map(Cell, texts)), printed=True))
-        found = _measured_cells(row, printed, (*record_set.measurements, *record_set.baselines))
-        measured = [Row((*names, label), cells) for label, cells in found]
+        answers = _measured_cells(row, printed, (*record_set.measurements, *record_set.baselines))
+        measured = [Row((*names, label), cells) for label, cells in answers]
         rows += measured
         num_answered += _num_answered(row, measured)
     num_cells = sum(bool(text) for row in printed.rows for text in row.cells)
@@ -247,20 +247,20 @@ def patch_note(recipe: Mapping[str, Any]) -> str:
     return "" if now else ", one grid"
 
 
-def _cell(found: Sequence[Measurement], printed: PrintedTable) -> Cell:
+def _cell(measured: Sequence[Measurement], printed: PrintedTable) -> Cell:
     """Average over the seeds, and add the standard deviation of the first metric."""
-    found = [measurement for measurement in found if printed.metrics[0] in measurement.result]
+    measured = [measurement for measurement in measured if printed.metrics[0] in measurement.result]
     texts: list[str] = []
     for metric, decimals in zip(printed.metrics, printed.decimals, strict=True):
         values = seed_means(
             (measurement.seed, measurement.result[metric])
-            for measurement in found
+            for measurement in measured
             if metric in measurement.result
         )
         if values:
             spread = f" ± {stdev(values):.{decimals}f}" if len(values) > 1 and not texts else ""
             texts.append(f"{fmean(values):.{decimals}f}{spread}")
-    return Cell(" / ".join(texts), tuple(measurement.source for measurement in found))
+    return Cell(" / ".join(texts), tuple(measurement.source for measurement in measured))
 
 
 def seed_means(values: Iterable[tuple[int | None, float]]) -> tuple[float, ...]:
