@@ -33,7 +33,7 @@ def command_runner(
     """Return a function that runs a command line, given without its first word."""
 
     def run(*words: object) -> Result:
-        patch.setattr(sys, "argv", ["command", *map(str, words)])
+        patch.setattr(sys, "argv", ["musigma", *map(str, words)])
         capsys.readouterr()
         with pytest.raises(SystemExit) as end:
             main()
