@@ -20,7 +20,7 @@ from musigma.types import ConfigError, ImageError, Prediction, WeightsError
 from musigma.uncertainty.calibration import Calibration
 
 CALIBRATION = Calibration(
-    kind="isotonic",
+    method="isotonic",
     knots=(0.01, 0.02, 0.05),
     values=(0.012, 0.03, 0.04),
     factor=2.0,

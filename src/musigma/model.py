@@ -207,8 +207,9 @@ class Model:
     def interval(self, prediction: Prediction, *, coverage: float | None = None) -> Interval:
         """Return the interval of every value at the calibrated coverage.
 
-        What the calibration promises (`Calibration.promise`) holds under its conditions: for images
-        that were degraded as the held-out images were, predicted by this model in float32.
+        What the calibration promises (`Calibration.promise`) holds under its conditions
+        (`Calibration.conditions`): for images like the held-out ones, degraded as those were, and
+        predicted by this model in float32 without a self-ensemble.
 
         Args:
             prediction: What `predict` returned.

@@ -1,14 +1,13 @@
-"""``musigma models``: the facts of the networks, computed."""
+"""``musigma models``: the list of networks, their costs, and the weights that ship."""
 
-import functools
 import json
 
 import pytest
 import torch
 
 from helpers.networks import CLASSICAL, REDUCED
-from musigma import networks as models
-from musigma.networks import cards, create, entries
+from musigma.networks import card, create, entries, model_card
+from musigma.networks.weights_file import weights_of
 
 
 @pytest.mark.parametrize(
@@ -16,41 +15,93 @@ from musigma.networks import cards, create, entries
     # Lim et al. 2017 print 1.37M, 1.55M and 1.52M; the MACs are those of the light-network tables.
     [(2, 1_369_859, 316.2), (3, 1_554_499, 160.1), (4, 1_517_571, 114.2)],
 )
-def test_facts_of_edsr_baseline(musigma, scale, params, macs_g):
+def test_costs_of_edsr_baseline(musigma, scale, params, macs_g):
     result = musigma("models", "edsr-baseline", "--scale", scale, "--json")
     assert (result.code, result.err) == (0, "")
-    facts = json.loads(result.out)
-    assert (facts["name"], facts["scale"]) == ("edsr-baseline", scale)
-    assert (facts["params"], facts["macs_g"]) == (params, macs_g)
-    assert (facts["receptive_radius"], facts["tiling"], facts["task"]) == (36, "exact", "upscale")
+    content = json.loads(result.out)
+    assert (content["name"], content["scale"]) == ("edsr-baseline", scale)
+    assert (content["params"], content["macs_g"]) == (params, macs_g)
+    assert (content["receptive_radius"], content["tiling"]) == (36, "exact")
+    assert (content["task"], content["shipped"]) == ("super-resolution", True)
 
 
-def test_every_network_is_listed(musigma, monkeypatch):
+@pytest.fixture
+def small_networks(monkeypatch):
+    """Count the costs of small networks, because all of them in full take half a minute."""
+
     def create_small(name, *, scale):
         return create(name, scale=scale, **REDUCED.get(name, {}))
 
-    monkeypatch.setattr(cards, "create", create_small)  # all of them in full take half a minute
-    monkeypatch.setattr(models, "card", functools.cache(models.card))
+    monkeypatch.setattr(model_card, "create", create_small)
+    card.cache_clear()
+    yield
+    card.cache_clear()
+
+
+def test_every_network_is_counted(musigma, small_networks):
     known = [(entry.name, scale) for entry in entries() for scale in entry.scales]
     result = musigma("models", "--json")
     assert result.code == 0
     listed = json.loads(result.out)
-    assert [(facts["name"], facts["scale"]) for facts in listed] == known
-    for facts in listed:
-        learned = facts["name"] not in {"bicubic", *CLASSICAL}
-        assert (facts["params"] > 0) == (facts["macs_g"] > 0) == learned
-        assert facts["sigma_params"] > 0
-        assert facts["paper"]
-    table = musigma("models", "--scale", 2)
-    assert table.code == 0
-    lines = table.out.splitlines()
+    assert [(content["name"], content["scale"]) for content in listed] == known
+    for content in listed:
+        learned = content["name"] not in {"bicubic", *CLASSICAL}
+        assert (content["params"] > 0) == (content["macs_g"] > 0) == learned
+        assert content["sigma_params"] > 0
+        assert content["paper"]
+        assert content["summary"].endswith(".")
+
+
+def test_the_list_has_a_line_for_each_network(musigma, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("the list counts no MACs, which takes long")
+
+    monkeypatch.setattr(model_card, "_macs_by_part", refuse)
+    result = musigma("models")
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert max(len(line) for line in lines) <= 80
-    assert [line.split()[0] for line in lines[1:-1]] == [n for n, scale in known if scale == 2]
+    assert [line.split()[0] for line in lines[1:-1]] == [entry.name for entry in entries()]
+    blind = next(line for line in lines if line.startswith("drunet-small-blind"))
+    assert "restoration" in blind
+    two = musigma("models", "--scale", 2).out.splitlines()
+    expected = [entry.name for entry in entries() if 2 in entry.scales]
+    assert [line.split()[0] for line in two[1:-1]] == expected
+
+
+def test_what_shipped_weights_are_for(musigma):
+    result = musigma("models", "--shipped")
+    assert result.code == 0
+    text = " ".join(result.out.split())
+    assert max(len(line) for line in result.out.splitlines()) <= 80
+    assert "drunet-small x1 removes Gaussian noise of level 0 to 50, with error bars" in text
+    assert "edsr-baseline x3 enlarges by 3; trained on bicubically reduced images" in text
+    assert "Licence: Apache-2.0 for the project's own rights" in text
+    assert "images that have terms of their own" in text
+    listed = json.loads(musigma("models", "--shipped", "--json").out)
+    shipped = {(content["name"], content["scale"]) for content in listed}
+    assert shipped == {("drunet-small", 1), *(("edsr-baseline", scale) for scale in (2, 3, 4))}
+
+
+def test_weights_without_a_licence_are_shipped_all_the_same(monkeypatch, small_networks):
+    metadata = {"licence": "", "scale": 2}
+    monkeypatch.setattr(model_card, "shipped_metadata", lambda *_: metadata)
+    assert card("espcn", scale=2).shipped
+    assert not card("espcn", scale=2).licence
+
+
+def test_one_network_shows_its_costs(musigma):
+    result = musigma("models", "bicubic")
+    assert result.code == 0
+    assert [line.split()[:2] for line in result.out.splitlines()[1:4]] == [
+        ["bicubic", f"x{scale}"] for scale in (2, 3, 4)
+    ]
+    assert "Keys, Cubic convolution interpolation" in result.out
 
 
 def test_one_network_gives_a_list_of_its_scales(musigma):
     listed = json.loads(musigma("models", "bicubic", "--json").out)
-    assert [facts["scale"] for facts in listed] == [2, 3, 4]
+    assert [content["scale"] for content in listed] == [2, 3, 4]
 
 
 def test_what_a_weights_file_holds(musigma, weights, tmp_path):
@@ -58,7 +109,7 @@ def test_what_a_weights_file_holds(musigma, weights, tmp_path):
     assert (ours["name"], ours["scale"], ours["sigma"]) == ("edsr-baseline", 2, True)
     assert ours["metadata"]["settings"] == {"num_blocks": 1, "width": 8}
     assert len(ours["digest"]) == 64
-    torch.save(create("imdn", scale=4, num_blocks=2, width=16).state_dict(), tmp_path / "a.pth")
+    torch.save(weights_of(create("imdn", scale=4, num_blocks=2, width=16)), tmp_path / "a.pth")
     foreign = json.loads(musigma("models", "--load", tmp_path / "a.pth").out)
     digest = foreign.pop("digest")
     assert foreign == {"name": "imdn", "scale": 4, "sigma": False, "metadata": {}}
@@ -71,6 +122,7 @@ def test_what_a_weights_file_holds(musigma, weights, tmp_path):
         (["edsr-basline"], "no network called 'edsr-basline'; did you mean 'edsr-baseline'?"),
         (["edsr", "--scale", "5"], "there is no edsr for scale 5; known: 2, 3, 4"),
         (["--scale", "9"], "there is no network for scale 9; known: 1, 2, 3, 4"),
+        (["espcn", "--shipped"], "no weights ship for this choice"),
         (["--load", "nowhere.pth"], "nowhere.pth could not be read (No such file or directory)"),
         (["--load", "."], "could not be read (Is a directory)"),
     ],

@@ -14,6 +14,8 @@ from musigma.networks import (
     measure_receptive_radius,
     with_sigma,
 )
+from musigma.networks.layers import RGB_MEAN
+from musigma.networks.weights_file import weights_of
 
 # Large networks are tested with fewer or narrower blocks; all others as they are.
 REDUCED = {
@@ -88,6 +90,21 @@ def one_of_each_class() -> list[tuple[str, int]]:
     with torch.device("meta"):
         classes = {type(build(name, scale)): (name, scale) for name, scale in NAMES[::-1]}
     return list(classes.values())[::-1]
+
+
+def released(network: Network) -> dict[str, Tensor]:
+    """Return the weights as a released file holds them: with the mean shift of EDSR's authors."""
+    value_range = network.build_spec.settings.get("value_range", 1.0)
+    eye, mean = torch.eye(3).view(3, 3, 1, 1), value_range * torch.tensor(RGB_MEAN)
+    shift = {"sub_mean.weight": eye, "sub_mean.bias": -mean}
+    return {**shift, **weights_of(network), "add_mean.weight": eye, "add_mean.bias": mean}
+
+
+def recognised_names(state: dict[str, Tensor]) -> list[str]:
+    """Return the names that the recognisers of all families give a state dict."""
+    recognisers = dict.fromkeys(entry.recognise for entry in entries() if entry.recognise)
+    answers = [recognise(state) for recognise in recognisers]
+    return [answer[0] for answer in answers if answer]
 
 
 def image_for(network: Network, height: int, width: int, *, num_images: int = 1) -> Tensor:

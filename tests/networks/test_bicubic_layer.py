@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from musigma.functional.resize import bicubic_up, resize
-from musigma.networks.bicubic_layer import enlarge, enlarge_8_bit, radius_of
+from musigma.networks.bicubic_layer import enlarge, enlarge_8_bit, radius_before_enlarging
 
 SIZES = [(37, 31), (5, 3), (2, 9), (1, 1)]
 
@@ -15,39 +15,41 @@ def image(height, width, dtype=torch.float32):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_equals_the_general_resize(size, scale):
-    low = image(*size, dtype=torch.float64)
-    torch.testing.assert_close(enlarge(low, scale), resize(low, scale=scale), rtol=0, atol=1e-14)
+    degraded = image(*size, dtype=torch.float64)
+    torch.testing.assert_close(
+        enlarge(degraded, scale), resize(degraded, scale=scale), rtol=0, atol=1e-14
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_8_bit_form_equals_the_bicubic_row_of_the_tables(size, scale):
-    low = image(*size)
-    assert torch.equal(enlarge_8_bit(low, scale), bicubic_up(low, scale))
+    degraded = image(*size)
+    assert torch.equal(enlarge_8_bit(degraded, scale), bicubic_up(degraded, scale))
 
 
 def test_a_factor_of_one_changes_nothing():
-    low = image(5, 3)
-    assert enlarge(low, 1) is low
+    degraded = image(5, 3)
+    assert enlarge(degraded, 1) is degraded
 
 
 def test_rounding_lets_gradients_pass():
-    low = image(5, 3, dtype=torch.float64).requires_grad_()
-    (rounded,) = torch.autograd.grad(enlarge_8_bit(low, 3).square().sum(), low)
+    degraded = image(5, 3, dtype=torch.float64).requires_grad_()
+    (rounded,) = torch.autograd.grad(enlarge_8_bit(degraded, 3).square().sum(), degraded)
     assert rounded.abs().min() > 0
-    (exact,) = torch.autograd.grad(enlarge(low, 3).sum(), low)
-    (passed,) = torch.autograd.grad(enlarge_8_bit(low, 3).sum(), low)
+    (exact,) = torch.autograd.grad(enlarge(degraded, 3).sum(), degraded)
+    (passed,) = torch.autograd.grad(enlarge_8_bit(degraded, 3).sum(), degraded)
     torch.testing.assert_close(passed, exact)
 
 
 def test_half_precision_is_widened_inside():
-    low = image(5, 3).bfloat16()
-    assert torch.equal(enlarge(low, 2), enlarge(low.float(), 2).bfloat16())
+    degraded = image(5, 3).bfloat16()
+    assert torch.equal(enlarge(degraded, 2), enlarge(degraded.float(), 2).bfloat16())
 
 
 def test_radius_counts_input_pixels():
     # Worked by hand for x2: output pixel 1 of an input pixel sees `reach` = 3 pixels to the right,
     # up to the enlarged pixel 4, which lies in the first half of input pixel 2 and so sees 3.
-    assert radius_of(3, 2) == 3
+    assert radius_before_enlarging(3, 2) == 3
     # One more, and it lies in the second half, which sees 4.
-    assert radius_of(4, 2) == 4
+    assert radius_before_enlarging(4, 2) == 4

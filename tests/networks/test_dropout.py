@@ -5,7 +5,7 @@ import torch
 
 from musigma.model import load, save
 from musigma.networks import create, with_sigma
-from musigma.networks.dropout import ChannelDropout, FixedChannels, thinned
+from musigma.networks.dropout import ChannelDropout, FrozenDropout, sample_dropout_mask
 from musigma.types import ConfigError
 
 SMALL = {"num_blocks": 2, "width": 8}
@@ -16,7 +16,7 @@ def edsr(**settings):
     return create("edsr-baseline", scale=2, **SMALL, **settings).eval()
 
 
-def low():
+def degraded():
     return torch.rand(1, 3, 37, 31, generator=torch.Generator().manual_seed(1))
 
 
@@ -28,13 +28,13 @@ def test_it_changes_neither_weights_nor_results_outside_training():
     plain, network = edsr(), edsr(dropout=0.25)
     assert list(plain.state_dict()) == list(network.state_dict())
     assert plain.receptive_radius == network.receptive_radius
-    assert torch.equal(plain(low()).mean, network(low()).mean)
+    assert torch.equal(plain(degraded()).mean, network(degraded()).mean)
     torch.manual_seed(1)
-    assert not torch.equal(plain(low()).mean, network.train()(low()).mean)
+    assert not torch.equal(plain(degraded()).mean, network.train()(degraded()).mean)
 
 
 def test_the_share_of_channels_and_the_factor_of_the_rest():
-    layer = FixedChannels(ChannelDropout(10_000, 0.25), generator())
+    layer = FrozenDropout(ChannelDropout(10_000, 0.25), generator())
     passed = layer(torch.ones(1, 10_000, 2, 3))
     assert passed.unique().tolist() == pytest.approx([0, 1 / 0.75])
     assert passed.mean().item() == pytest.approx(1, abs=0.02)  # 3.5 deviations of 10,000 draws
@@ -43,28 +43,30 @@ def test_the_share_of_channels_and_the_factor_of_the_rest():
 
 def test_a_draw_shares_the_weights_and_is_repeatable():
     network = with_sigma(edsr(dropout=0.25), width=8, depth=1).eval()
-    one, again = thinned(network, generator()), thinned(network, generator())
-    assert all(a is b for a, b in zip(one.parameters(), network.parameters(), strict=True))
-    assert torch.equal(one(low()).sigma, again(low()).sigma)
-    assert not torch.equal(one(low()).mean, thinned(network, generator(1))(low()).mean)
+    first, again, other = (sample_dropout_mask(network, generator(seed)) for seed in (0, 0, 1))
+    assert all(a is b for a, b in zip(first.parameters(), network.parameters(), strict=True))
+    assert torch.equal(first(degraded()).sigma, again(degraded()).sigma)
+    assert not torch.equal(first(degraded()).mean, other(degraded()).mean)
     assert any(isinstance(layer, ChannelDropout) for layer in network.modules())
 
 
 def test_a_draw_lies_where_the_weights_lie():
     network = edsr(dropout=0.25).to("meta")
-    assert {buffer.device.type for buffer in thinned(network, generator()).buffers()} == {"meta"}
+    assert {
+        buffer.device.type for buffer in sample_dropout_mask(network, generator()).buffers()
+    } == {"meta"}
 
 
 def test_the_setting_travels_with_the_weights(tmp_path):
     save(tmp_path / "w.safetensors", edsr(dropout=0.25))
     model = load(tmp_path / "w.safetensors")
     assert model.metadata["settings"]["dropout"] == 0.25
-    thinned(model.network, generator())
+    sample_dropout_mask(model.network, generator())
 
 
 def test_what_goes_wrong():
-    with pytest.raises(ConfigError, match="edsr-baseline was trained without dropout"):
-        thinned(edsr(), generator())
+    with pytest.raises(ConfigError, match="EDSR was trained without dropout"):
+        sample_dropout_mask(edsr(), generator())
     for probability in (-0.1, 1.0):
-        with pytest.raises(ConfigError, match="nought or more and below 1"):
+        with pytest.raises(ConfigError, match="0 or more and below 1"):
             edsr(dropout=probability)

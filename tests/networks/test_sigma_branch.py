@@ -1,12 +1,16 @@
 """The branch beside the network: the mean does not know of it, and it learns by itself."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from helpers.networks import build
 from musigma.functional.objectives import sigma_l1
 from musigma.losses import Objective
 from musigma.networks import card, create, mean_only, num_params, with_sigma
 from musigma.networks.sigma_branch import INITIAL_SIGMA
+from musigma.prediction.engines.onnx_file import export_onnx
 from musigma.types import ConfigError
 
 
@@ -19,11 +23,11 @@ def network_of(scale=2, **options):
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_the_mean_is_the_same_to_the_bit(scale):
     network = network_of(scale)
-    low = torch.rand(1, 3, 37, 31, generator=torch.Generator().manual_seed(0))
+    degraded = torch.rand(1, 3, 37, 31, generator=torch.Generator().manual_seed(0))
     for mode in (True, False):
         network.train(mode)
         with torch.no_grad():
-            beside, alone = network(low), mean_only(network)(low)
+            beside, alone = network(degraded), mean_only(network)(degraded)
         assert torch.equal(beside.mean, alone.mean)
         assert alone.sigma is None
         assert beside.sigma.shape == beside.mean.shape == (1, 3, 37 * scale, 31 * scale)
@@ -31,11 +35,11 @@ def test_the_mean_is_the_same_to_the_bit(scale):
 
 def test_the_mean_learns_the_same_with_and_without_the_branch():
     network = network_of()
-    low, target = torch.rand(2, 3, 9, 7), torch.rand(2, 3, 18, 14)
+    degraded, target = torch.rand(2, 3, 9, 7), torch.rand(2, 3, 18, 14)
     gradients = []
     for whole in (network, mean_only(network)):
         network.zero_grad()
-        Objective("l1")(whole(low), target).backward()
+        Objective("l1")(whole(degraded), target).backward()
         gradients.append([p.grad.clone() for p in mean_only(network).parameters()])
     assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
 
@@ -56,13 +60,13 @@ def test_the_auxiliary_loss_leaves_the_last_layers_of_the_mean_alone(detach):
 
 
 def test_cost_is_counted_apart():
-    facts = card("edsr-baseline", scale=2)
+    costs = card("edsr-baseline", scale=2)
     # By hand: Conv3x3 64 -> 160, three of 160 -> 160, each with a bias and a PReLU of one value,
     # then Conv3x3 160 -> 3 x 2^2; over 640 x 360 features.
     weights = 9 * (64 * 160 + 3 * 160 * 160 + 160 * 12)
-    assert facts.sigma_params == weights + 4 * (160 + 1) + 12
-    assert facts.sigma_macs_g == pytest.approx(weights * 640 * 360 / 1e9)
-    assert facts.params == num_params(create("edsr-baseline", scale=2))
+    assert costs.sigma_params == weights + 4 * (160 + 1) + 12
+    assert costs.sigma_macs_g == pytest.approx(weights * 640 * 360 / 1e9)
+    assert costs.params == num_params(create("edsr-baseline", scale=2))
 
 
 def test_a_fresh_branch_starts_near_a_usual_error():
@@ -77,10 +81,11 @@ def test_sigma_keeps_float32_under_autocast():
         assert network(torch.rand(1, 3, 8, 8)).sigma.dtype == torch.float32
 
 
-def test_facts_of_the_base_are_kept():
+def test_info_of_the_base_is_kept():
     network = network_of(3)
-    for fact in ("scale", "in_channels", "out_channels", "feature_scale", "identity"):
-        assert getattr(network, fact) == getattr(network.base, fact)
+    base = network.base
+    assert network.info == replace(base.info, receptive_radius=network.receptive_radius)
+    assert network.build_spec == network.base.build_spec
 
 
 def test_one_branch_is_enough():
@@ -88,3 +93,29 @@ def test_one_branch_is_enough():
     with pytest.raises(ConfigError, match=r"has a sigma branch already; mean_only\(network\)"):
         with_sigma(network)
     assert mean_only(mean_only(network)) is network.base
+
+
+def double_types(path):
+    """Return the names of all values and tensors of type DOUBLE in an ONNX file."""
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.shape_inference.infer_shapes(onnx.load(path)).graph
+    double = onnx.TensorProto.DOUBLE
+    values = [*graph.value_info, *graph.input, *graph.output]
+    names = [value.name for value in values if value.type.tensor_type.elem_type == double]
+    names += [tensor.name for tensor in graph.initializer if tensor.data_type == double]
+    casts = [node for node in graph.node if node.op_type == "Cast"]
+    return names + [node.name for node in casts if node.attribute[0].i == double]
+
+
+@pytest.mark.parametrize(("name", "scale"), [("edsr-baseline", 2), ("drunet-small", 1)])
+def test_exported_graphs_hold_no_double(tmp_path, name, scale):
+    network = build(name, scale, sigma=True)
+    export_onnx(network, tmp_path / "n.onnx", metadata={})
+    assert double_types(tmp_path / "n.onnx") == []
+
+
+def test_sigma_needs_float64_on_the_cpu_alone(monkeypatch):
+    branch = network_of().branch.eval()
+    monkeypatch.setattr(torch.Tensor, "double", lambda _: pytest.fail("float64 was used"))
+    features = torch.zeros(1, branch.body[0].in_channels, 4, 4)
+    assert branch.to("meta")(features.to("meta")).dtype == torch.float32

@@ -10,12 +10,15 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from helpers.networks import released
+from musigma import model as model_module
 from musigma.model import load, load_file, save
 from musigma.networks import create, warm_start, with_sigma
-from musigma.networks import weights as weights_module
+from musigma.networks.layers import RGB_MEAN
+from musigma.networks.weights_file import weights_of
 from musigma.types import ConfigError, WeightsError
 
-LOW = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))
+DEGRADED = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))
 
 
 def small(scale=2, **settings):
@@ -25,19 +28,19 @@ def small(scale=2, **settings):
 
 def same_outputs(one, other):
     with torch.inference_mode():
-        pairs = zip(one(LOW), other(LOW), strict=True)
+        pairs = zip(one(DEGRADED), other(DEGRADED), strict=True)
         return all((a is b is None) or torch.equal(a, b) for a, b in pairs)
 
 
 def test_ours_come_back_with_their_facts(tmp_path):
     network = with_sigma(small(3), width=8, depth=1).eval()
-    facts = {"training": {"seed": 3, "steps": 10}, "licence": "CC0"}
-    save(tmp_path / "new" / "w.safetensors", network, **facts)
+    costs = {"training": {"seed": 3, "steps": 10}, "licence": "CC0"}
+    save(tmp_path / "new" / "w.safetensors", network, **costs)
     model = load(tmp_path / "new" / "w.safetensors")
     assert same_outputs(model.network, network)
     assert (model.name, model.scale, model.has_sigma) == ("edsr-baseline", 3, True)
     assert not model.network.training
-    assert model.metadata["training"] == facts["training"]
+    assert model.metadata["training"] == costs["training"]
     assert model.metadata["sigma"] == {"width": 8, "depth": 1}
     assert len(model.digest) == 64
     assert load(str(tmp_path / "new" / "w.safetensors"), scale=3).digest == model.digest
@@ -93,7 +96,7 @@ def basicsr_names(state, num_blocks=2):
 
 def with_mean_shift(state):
     """The 1x1 convolutions with which the official release shifts the mean colour."""
-    eye, mean = torch.eye(3).view(3, 3, 1, 1), 255 * torch.tensor([0.4488, 0.4371, 0.4040])
+    eye, mean = torch.eye(3).view(3, 3, 1, 1), 255 * torch.tensor(RGB_MEAN)
     shift = {"sub_mean.weight": eye, "sub_mean.bias": -mean}
     return {**shift, **state, "add_mean.weight": eye, "add_mean.bias": mean}
 
@@ -103,21 +106,20 @@ def prefixed(state, prefix="module."):
 
 
 FOREIGN = {
-    "plain": lambda state: state,
     "official": with_mean_shift,
-    "module.": prefixed,
-    "compiled in DDP": lambda state: prefixed(state, "module._orig_mod."),
-    "params_ema": lambda state: {"params": {"not": "these"}, "params_ema": state},
+    "module.": lambda state: prefixed(with_mean_shift(state)),
+    "compiled in DDP": lambda state: prefixed(with_mean_shift(state), "module._orig_mod."),
+    "params_ema": lambda state: {"params": {"not": "these"}, "params_ema": with_mean_shift(state)},
     "basicsr": lambda state: {"params": basicsr_names(state)},
     "trainer": lambda state: {"epoch": 3, "state_dict": prefixed(with_mean_shift(state))},
 }
 
 
-@pytest.mark.parametrize("kind", FOREIGN)
+@pytest.mark.parametrize("part", FOREIGN)
 @pytest.mark.parametrize("scale", [2, 3, 4])
-def test_released_files_load_alike(tmp_path, scale, kind):
+def test_released_files_load_alike(tmp_path, scale, part):
     network = small(scale, value_range=255.0)
-    content = FOREIGN[kind](network.state_dict())
+    content = FOREIGN[part](weights_of(network))
     torch.save(content, tmp_path / "edsr.pth")
     files = ["edsr.pth"]
     if all(isinstance(value, torch.Tensor) for value in content.values()):
@@ -149,7 +151,7 @@ class Malicious:
 
 @pytest.mark.parametrize("by_torch", [True, False], ids=["torch", "pickle"])
 def test_a_malicious_pickle_is_refused(tmp_path, by_torch):
-    content = {**small().state_dict(), "extra": Malicious(tmp_path / "harm")}
+    content = {**weights_of(small()), "extra": Malicious(tmp_path / "harm")}
     if by_torch:
         torch.save(content, tmp_path / "w.pth")
     else:
@@ -201,7 +203,7 @@ def test_files_that_hold_no_weights(tmp_path, name, content, line):
 def test_truncated_files(tmp_path, suffix):
     network, path = small(value_range=255.0), tmp_path / f"w{suffix}"
     if suffix == ".pth":
-        torch.save(network.state_dict(), path)
+        torch.save(weights_of(network), path)
     else:
         save(path, network)
     whole = path.read_bytes()
@@ -229,7 +231,7 @@ def with_metadata(path, text):
         ("[1]", "describes no network known here"),
         ('{"architecture": "edsr"}', "describes no network known here: 'scale'"),
         ({"architecture": "edsr-basline"}, "did you mean 'edsr-baseline'?"),
-        ({"scale": 7}, "edsr-baseline exists for scale (2, 3, 4), not 7"),
+        ({"scale": 7}, "edsr-baseline exists for scale (1, 2, 3, 4), not 7"),
         ({"settings": {"width": 8, "blocks": 2}}, "has no setting 'blocks'"),
         ({"settings": {"width": 9, "num_blocks": 2}}, "does not fit its network"),
         ({"sigma": {"width": 8, "depth": 1}}, "does not fit its network"),
@@ -249,15 +251,15 @@ def test_the_scale_of_a_file_cannot_be_another(tmp_path):
     save(tmp_path / "w.safetensors", small(2))
     with pytest.raises(ConfigError, match=r"w\.safetensors enlarges by 2, not by 4"):
         load(tmp_path / "w.safetensors", scale=4)
-    torch.save(small(3).state_dict(), tmp_path / "w.pth")
+    torch.save(weights_of(small(3)), tmp_path / "w.pth")
     with pytest.raises(ConfigError, match=r"w\.pth exists for scale \(3,\), not 4"):
         load(tmp_path / "w.pth", scale=4)
 
 
 def test_a_file_for_every_scale_must_be_told_which(tmp_path):
-    vdsr = create("vdsr", scale=2, num_layers=4, width=8, value_range=255.0)
-    torch.save(vdsr.state_dict(), tmp_path / "vdsr.pth")
-    with pytest.raises(ConfigError, match=r"vdsr\.pth exists for scale .* say which with --scale"):
+    vdsr = create("vdsr", scale=2, width=8, value_range=255.0)
+    torch.save(released(vdsr), tmp_path / "vdsr.pth")
+    with pytest.raises(ConfigError, match=r"vdsr\.pth exists for scale .* choose one of them"):
         load(tmp_path / "vdsr.pth")
     assert load(tmp_path / "vdsr.pth", scale=3).scale == 3
 
@@ -271,7 +273,7 @@ def test_names_and_paths_that_lead_nowhere(tmp_path):
         load(tmp_path)
     with pytest.raises(WeightsError, match=r"could not be read \(No such file"):
         load_file(tmp_path / "nowhere.pth")
-    with pytest.raises(ConfigError, match=r"exists for scale \(2, 3, 4\); say which"):
+    with pytest.raises(ConfigError, match=r"exists for scale \(2, 3, 4\); choose one"):
         load("bicubic")
     with pytest.raises(ConfigError, match=r"exists for scale \(2, 3, 4\), not 5"):
         load("bicubic", scale=5)
@@ -282,16 +284,22 @@ def test_names_and_paths_that_lead_nowhere(tmp_path):
 def test_shipped_weights_are_found_by_name(tmp_path, monkeypatch):
     network = small(4)
     save(tmp_path / "edsr-baseline-x4.safetensors", network)
-    monkeypatch.setattr(weights_module, "SHIPPED", tmp_path)
+    monkeypatch.setattr(model_module, "SHIPPED", tmp_path)
     assert same_outputs(load("edsr-baseline", scale=4).network, network)
+
+
+def test_shipped_weights_say_that_their_data_have_terms_of_their_own():
+    licence = load("edsr-baseline", scale=2).metadata["licence"]
+    assert licence.startswith("Apache-2.0 for the project's own rights")
+    assert "images that have terms of their own" in licence
 
 
 def test_warm_start_copies_what_fits():
     source, network = small(2), create("edsr-baseline", scale=3, num_blocks=2, width=8)
     left_out = warm_start(network, source)
     assert left_out == ["tail.0.0.weight", "tail.0.0.bias"]
-    theirs = source.state_dict()
-    for key, value in network.state_dict().items():
+    theirs = weights_of(source)
+    for key, value in weights_of(network).items():
         assert (key in left_out) or torch.equal(value, theirs[key])
     with pytest.raises(WeightsError, match="nothing in the weights to start from fits"):
         warm_start(create("espcn", scale=2), source)

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 Rows = list[tuple["Entry", int]]
 
+LIST_NOTE = "'musigma models NAME' shows costs; '--shipped' shows what shipped weights do."
+MACS_NOTE = "GMACs are for a 1280x720 result; those of the sigma branch come on top."
+LOAD_NOTE = "Load them with musigma.load(NAME, scale=...) or --model NAME --scale ..."
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
@@ -47,13 +51,16 @@ def models(
         cards = _cards(rows)
         print_json(cards[0] if name and len(cards) == 1 else cards)
     elif shipped:
-        results.print(_shipped_table(rows))
-        results.print(_licence(rows), highlight=False)
+        _show(_shipped_table(rows), LOAD_NOTE + "\n" + _licence(rows))
     elif name:
-        results.print(_cost_table(_cards(rows)))
-        results.print(_about(rows[0][0]), highlight=False)
+        _show(_cost_table(_cards(rows)), MACS_NOTE + "\n" + _about(rows[0][0]))
     else:
-        results.print(_overview(rows))
+        _show(_overview(rows), LIST_NOTE)
+
+
+def _show(table: Table, note: str) -> None:
+    results.print(table)
+    results.print(note, highlight=False)
 
 
 def _show_file(path: Path, scale: int | None) -> None:
@@ -100,7 +107,7 @@ def _overview(rows: Rows) -> Table:
     from musigma.networks.model_card import num_params
     from musigma.networks.weights_file import shipped_path
 
-    table = _table("'musigma models NAME' shows costs; '--shipped' shows what shipped weights do")
+    table = _table()
     _add_columns(table, left=("network", "year", "task"), right=("scales", "parameters"))
     _add_columns(table, left=("tiles", "shipped"))
     scales: dict[str, list[int]] = {}
@@ -138,7 +145,7 @@ def _build(name: str, scales: list[int]) -> "Network | None":
 
 
 def _cost_table(cards: list[dict[str, Any]]) -> Table:
-    table = _table("MACs for a 1280x720 result; those of the sigma branch come on top")
+    table = _table()
     _add_columns(table, left=("network",), right=("scale", "parameters", "GMACs", "+ sigma"))
     _add_columns(table, right=("radius",))
     _add_columns(table, left=("tiles", "weights"))
@@ -161,7 +168,7 @@ def _shipped_table(rows: Rows) -> Table:
     from musigma.networks.model_card import purpose_of
     from musigma.networks.weights_file import shipped_metadata
 
-    table = _table("Load them with musigma.load(NAME, scale=...) or --model NAME --scale ...")
+    table = _table()
     _add_columns(table, left=("network", "scale"))
     table.add_column("what the weights do")
     for entry, scale in rows:
@@ -188,9 +195,9 @@ def _range(factors: list[int]) -> str:
     return f"x{first}" if first == last else f"x{first}-x{last}"
 
 
-def _table(caption: str) -> Table:
+def _table() -> Table:
     """A table of 80 columns, so that no name is cut short in a plain terminal or a log."""
-    return Table(caption=caption, box=None, padding=(0, 1), collapse_padding=True, pad_edge=False)
+    return Table(box=None, padding=(0, 1), collapse_padding=True, pad_edge=False)
 
 
 def _add_columns(table: Table, *, left: tuple[str, ...] = (), right: tuple[str, ...] = ()) -> None:

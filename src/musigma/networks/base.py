@@ -167,7 +167,7 @@ class Network(nn.Module, ABC):
         """What the rest of the library must know about this network."""
         info: NetworkInfo | None = self.__dict__.get("_info")
         if info is None:
-            # No AttributeError: `nn.Module` would replace it by one that names the wrong thing.
+            # Not an AttributeError, which `nn.Module` would replace by a misleading message.
             raise ConfigError(
                 f"{type(self).__name__} has no info; "
                 "its constructor must set self.info = NetworkInfo(...)"

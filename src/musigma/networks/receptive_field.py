@@ -104,8 +104,8 @@ def radius_through(steps: Sequence[Step], *, cell: int) -> int:
     """
     furthest = 0
     for pixel in range(cell):
-        # The last pixel that is seen, followed from the output back to the input. In the other
-        # direction the reach is the same, because a cell is its own mirror image.
+        # The last pixel that is seen, followed from the output back to the input. The radius in the
+        # other direction is the same, because a cell is its own mirror image.
         last = pixel
         for step in reversed(steps):
             if step == "double":

@@ -101,6 +101,8 @@ def read_weights_file(
     else:
         network, state = _build_bare(path.name, state, scale, value_range)
     _load_strictly(network, state, path)
+    if path.parent == SHIPPED:
+        metadata = {"licence": LICENCE} | metadata
     return WeightsFile(network=network, metadata=metadata, digest=digest_of(network))
 
 
@@ -225,7 +227,7 @@ def clean_keys(state: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def choose_scale(name: str, asked: int | None, scales: tuple[int, ...]) -> int:
-    """Return the scale that was asked for, or the only one there is."""
+    """Return the scale that was asked for, or the only scale that exists."""
     if asked is None and len(scales) == 1:
         return scales[0]
     if asked is None:

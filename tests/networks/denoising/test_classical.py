@@ -6,7 +6,7 @@ import torch
 from musigma.functional.noise import add_noise, image_generator
 from musigma.model import load
 from musigma.networks import card, create, with_sigma
-from musigma.networks.denoising.wnnm_algorithm import wnnm
+from musigma.networks.denoising.wnnm import wnnm
 from musigma.prediction.predict import predict, with_noise_map
 from musigma.types import ConfigError
 
@@ -30,7 +30,7 @@ def test_denoises_through_the_common_path(name):
         pytest.importorskip("bm3d")
     network = load(name).network
     noisy, target = noisy_stripes(network.out_channels)
-    mean, sigma = predict(network, with_noise_map(noisy, 25))
+    mean, sigma = predict(network, noisy, noise_std=25)
     assert sigma is None
     # The input has 20.2 dB; stripes that repeat gain at least 5 (both algorithms gave more).
     assert psnr(mean, target) > psnr(noisy, target) + 5
@@ -65,8 +65,8 @@ def test_takes_a_sigma_branch_and_half_precision():
 
 
 def test_cards_say_that_nothing_is_learned():
-    facts = card("bm3d", scale=1)
-    assert (facts.params, facts.macs_g, facts.tiling) == (0, 0, "approximate")
+    costs = card("bm3d", scale=1)
+    assert (costs.params, costs.macs_g, costs.tiling) == (0, 0, "approximate")
 
 
 def test_a_missing_package_is_named(monkeypatch):

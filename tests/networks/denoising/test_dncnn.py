@@ -11,6 +11,7 @@ from musigma.evaluation.evaluate import evaluate
 from musigma.model import load_file
 from musigma.networks import BuildSpec, card, create
 from musigma.networks.denoising.dncnn import recognise
+from musigma.networks.weights_file import weights_of
 
 DATA = Path(os.environ.get("MUSIGMA_DATA", "data"))
 RELEASED = DATA.parent / "checkpoints" / "dncnn_gray_25.pth"
@@ -22,18 +23,18 @@ RELEASED = DATA.parent / "checkpoints" / "dncnn_gray_25.pth"
 def test_parameters_by_hand(name, channels, num_layers):
     # With batch norm folded, each layer has weights and biases.
     first, last = (channels * 9 + 1) * 64, (64 * 9 + 1) * channels
-    facts = card(name, scale=1)
-    assert facts.params == first + (num_layers - 2) * (64 * 9 + 1) * 64 + last
+    costs = card(name, scale=1)
+    assert costs.params == first + (num_layers - 2) * (64 * 9 + 1) * 64 + last
     # Of 720 x 1280 pixels, each weight is used once for each.
     biases = 64 * (num_layers - 1) + channels
-    assert facts.macs_g == pytest.approx((facts.params - biases) * 720 * 1280 / 1e9)
+    assert costs.macs_g == pytest.approx((costs.params - biases) * 720 * 1280 / 1e9)
     # A receptive field of 35 x 35 for 17 layers, 41 x 41 for 20.
-    assert facts.receptive_radius == num_layers
+    assert costs.receptive_radius == num_layers
 
 
 def test_official_names():
     # The keys of a released file for grey images at level 25 (KAIR, models/network_dncnn.py).
-    state = create("dncnn", scale=1).state_dict()
+    state = weights_of(create("dncnn", scale=1))
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 34
     assert shapes["model.0.weight"] == (64, 1, 3, 3)
@@ -45,7 +46,7 @@ def test_official_names():
 @pytest.mark.parametrize("name", ["dncnn", "dncnn-colour"])
 def test_foreign_file(name, tmp_path):
     ours = create(name, scale=1, num_layers=4, width=8).eval()
-    torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "a.pth")
+    torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
     assert model.network.build_spec == BuildSpec(name, 1, {"num_layers": 4, "width": 8})
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
@@ -63,7 +64,7 @@ def test_batch_norms_are_folded(stack, bias, tmp_path):
     image = torch.rand(4, 1, 9, 7, generator=torch.Generator().manual_seed(0))
     theirs.train()(image)  # moves the running means and variances away from 0 and 1
     theirs.eval()
-    torch.save({f"{stack}.{k}": v for k, v in theirs.state_dict().items()}, tmp_path / "a.pth")
+    torch.save({f"{stack}.{k}": v for k, v in weights_of(theirs).items()}, tmp_path / "a.pth")
     network = load_file(tmp_path / "a.pth").network
     assert network.build_spec == BuildSpec("dncnn", 1, {"num_layers": 4, "width": 8})
     with torch.inference_mode():
@@ -73,12 +74,12 @@ def test_batch_norms_are_folded(stack, bias, tmp_path):
 @pytest.mark.parametrize("other", ["ircnn", "ircnn-colour", "ffdnet", "ffdnet-colour", "drunet"])
 def test_leaves_other_denoisers_alone(other):
     with torch.device("meta"):
-        assert recognise(create(other, scale=1).state_dict()) is None
+        assert recognise(weights_of(create(other, scale=1))) is None
 
 
 @pytest.mark.parametrize("other", ["edsr-baseline", "vdsr", "srcnn"])
 def test_leaves_networks_that_enlarge_alone(other):
-    assert recognise(create(other, scale=2).state_dict()) is None
+    assert recognise(weights_of(create(other, scale=2))) is None
 
 
 def test_predicts_the_noise():
@@ -97,5 +98,5 @@ def test_released_weights_give_the_published_psnr(data, published):
     if not RELEASED.is_file() or not (DATA / "denoising" / data).is_dir():
         pytest.skip(f"MUSIGMA_DATA names no folder with denoising/{data} and ../checkpoints")
     network = load_file(RELEASED).network
-    found = evaluate(network, find_dataset(data), denoising(25, channels=1))
-    assert found.summary["psnr"] == pytest.approx(published, abs=0.03)
+    actual = evaluate(network, find_dataset(data), denoising(25, channels=1))
+    assert actual.summary["psnr"] == pytest.approx(published, abs=0.03)

@@ -4,6 +4,7 @@ import torch
 from musigma.model import load_file
 from musigma.networks import BuildSpec, card, create, with_sigma
 from musigma.networks.denoising.drunet import recognise
+from musigma.networks.weights_file import weights_of
 from musigma.prediction.predict import predict, with_noise_map
 from musigma.types import ImageError
 
@@ -39,13 +40,13 @@ def test_the_blind_form_is_the_small_one_without_the_noise_level():
     assert (blind.in_channels, blind.out_channels) == (3, 3)
     assert not blind.takes_noise_level
     assert not create("drunet", scale=1, noise_level=False, **TINY).takes_noise_level
-    differing = {k for k, v in small.state_dict().items() if v.shape != blind.state_dict()[k].shape}
+    differing = {k for k, v in weights_of(small).items() if v.shape != weights_of(blind)[k].shape}
     assert differing == {"m_head.weight"}
 
 
 def test_a_state_dict_of_the_blind_form_is_recognised(tmp_path):
     ours = create("drunet-small-blind", scale=1, **TINY).eval()
-    torch.save(ours.state_dict(), tmp_path / "a.pth")
+    torch.save(weights_of(ours), tmp_path / "a.pth")
     network = load_file(tmp_path / "a.pth").network
     image = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
@@ -57,7 +58,7 @@ def test_official_names(name):
     # KAIR, models/network_unet.py, where a sequence of one layer is the layer itself.
     channels = 3 if name == "drunet" else 1
     with torch.device("meta"):
-        state = create(name, scale=1).state_dict()
+        state = weights_of(create(name, scale=1))
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 64
     assert shapes["m_head.weight"] == (64, channels + 1, 3, 3)
@@ -73,7 +74,7 @@ def test_official_names(name):
 @pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
 def test_foreign_file(name, tmp_path):
     ours = create(name, scale=1, **TINY).eval()
-    torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "a.pth")
+    torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
     assert model.network.build_spec == BuildSpec(name, 1, TINY)
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
@@ -82,10 +83,10 @@ def test_foreign_file(name, tmp_path):
 
 
 def test_refuses_other_u_nets_of_the_release():
-    state = dict(create("drunet", scale=1, **TINY).state_dict())
+    state = dict(weights_of(create("drunet", scale=1, **TINY)))
     assert recognise({**state, "m_head.bias": torch.zeros(8)}) is None
     assert recognise({**state, "m_head.weight": torch.zeros(8, 2, 3, 3)}) is None
-    assert recognise(create("dncnn", scale=1, num_layers=3).state_dict()) is None
+    assert recognise(weights_of(create("dncnn", scale=1, num_layers=3))) is None
 
 
 def test_scales_with_its_input():
@@ -107,8 +108,8 @@ def test_padding_repeats_the_last_row_and_column():
 def test_tiles_of_an_odd_image_give_the_whole():
     torch.manual_seed(0)
     network = with_sigma(create("drunet-grey", scale=1, **TINY), width=8, depth=1).eval()
-    image = with_noise_map(torch.rand(1, 1, 157, 11), 25)
-    whole, tiled = predict(network, image, tile=160), predict(network, image, tile=30)
+    image = torch.rand(1, 1, 157, 11)
+    whole, tiled = (predict(network, image, noise_std=25, tile=tile) for tile in (160, 30))
     torch.testing.assert_close(tiled.mean, whole.mean)
     torch.testing.assert_close(tiled.sigma, whole.sigma)
 
@@ -118,16 +119,16 @@ def test_a_grey_image_goes_through_as_three_equal_channels():
     image = torch.rand(1, 1, 13, 11)
     with torch.inference_mode():
         colour = network(with_noise_map(image.expand(1, 3, 13, 11), 25)).mean
-    grey = predict(network, with_noise_map(image, 25)).mean
+    grey = predict(network, image, noise_std=25).mean
     torch.testing.assert_close(grey, colour.mean(1, keepdim=True))
 
 
 def test_wrong_channels_are_explained():
     colour, grey = (create(name, scale=1, **TINY).eval() for name in ("drunet", "drunet-grey"))
-    with pytest.raises(ImageError, match=r"takes 4 channels, a noise map .* and the image has 3"):
-        predict(colour, torch.rand(1, 3, 13, 11))
+    with pytest.raises(ImageError, match="takes 3 channels and the image has 2"):
+        predict(colour, torch.rand(1, 2, 13, 11), noise_std=25)
     with pytest.raises(ImageError, match="use a network for colour, such as drunet"):
-        predict(grey, with_noise_map(torch.rand(1, 3, 13, 11), 25))
+        predict(grey, torch.rand(1, 3, 13, 11), noise_std=25)
 
 
 @pytest.mark.slow
@@ -136,8 +137,8 @@ def test_tiles_of_the_full_width_are_exact_to_the_bit(size):
     # Each layer of each resolution has more values than PyTorch's routine for small ones takes.
     torch.manual_seed(0)
     network = with_sigma(create("drunet-small", scale=1)).eval()
-    image = with_noise_map(torch.rand(1, 3, *size), 25)
-    whole, tiled = predict(network, image, tile=1000), predict(network, image, tile=150)
+    image = torch.rand(1, 3, *size)
+    whole, tiled = (predict(network, image, noise_std=25, tile=tile) for tile in (1000, 150))
     assert torch.equal(tiled.mean, whole.mean)
     assert torch.equal(tiled.sigma, whole.sigma)
 
@@ -146,8 +147,8 @@ def test_tiles_of_the_full_width_are_exact_to_the_bit(size):
 def test_tiles_too_small_for_that_differ_by_rounding_alone(size):
     torch.manual_seed(0)
     network = create("drunet-small", scale=1).eval()
-    image = with_noise_map(torch.rand(1, 3, *size), 25)
-    whole = predict(network, image, tile=1000).mean
-    tiled = predict(network, image, tile=64, memory=2**20).mean
+    image = torch.rand(1, 3, *size)
+    whole = predict(network, image, noise_std=25, tile=1000).mean
+    tiled = predict(network, image, noise_std=25, tile=64, memory=2**20).mean
     # 3.6e-7 was measured; one level of an 8-bit file is 3.9e-3.
     assert (tiled - whole).abs().max() < 3e-6

@@ -4,6 +4,7 @@ import torch
 from musigma.model import load_file
 from musigma.networks import BuildSpec, card, create
 from musigma.networks.denoising.ffdnet import recognise
+from musigma.networks.weights_file import weights_of
 from musigma.prediction.predict import predict, with_noise_map
 
 
@@ -15,11 +16,11 @@ def test_costs_by_hand(name, channels, num_layers, width):
     # Zhang et al. 2018: 15 layers of 64 channels for grey, 12 of 96 for colour.
     first, last = (4 * channels + 1) * 9 * width, width * 9 * 4 * channels
     weights = first + (num_layers - 2) * width * width * 9 + last
-    facts = card(name, scale=1)
-    assert facts.params == weights + (num_layers - 1) * width + 4 * channels
-    assert facts.macs_g == pytest.approx(weights * 360 * 640 / 1e9)
+    costs = card(name, scale=1)
+    assert costs.params == weights + (num_layers - 1) * width + 4 * channels
+    assert costs.macs_g == pytest.approx(weights * 360 * 640 / 1e9)
     # For 15 layers 31 cells of two pixels, 62 x 62: at worst 31 pixels to one side.
-    assert facts.receptive_radius == 2 * num_layers + 1
+    assert costs.receptive_radius == 2 * num_layers + 1
 
 
 def test_official_names():
@@ -28,7 +29,7 @@ def test_official_names():
         ("ffdnet", 30, (64, 5, 3, 3), (4, 64, 3, 3)),
         ("ffdnet-colour", 24, (96, 13, 3, 3), (12, 96, 3, 3)),
     ):
-        state = create(name, scale=1).state_dict()
+        state = weights_of(create(name, scale=1))
         assert len(state) == num_keys
         assert tuple(state["model.0.weight"].shape) == first
         assert tuple(state[f"model.{num_keys - 2}.weight"].shape) == last
@@ -37,7 +38,7 @@ def test_official_names():
 @pytest.mark.parametrize("name", ["ffdnet", "ffdnet-colour"])
 def test_foreign_file(name, tmp_path):
     ours = create(name, scale=1, num_layers=4, width=8).eval()
-    torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "a.pth")
+    torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
     assert model.network.build_spec == BuildSpec(name, 1, {"num_layers": 4, "width": 8})
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
@@ -48,7 +49,7 @@ def test_foreign_file(name, tmp_path):
 @pytest.mark.parametrize("other", ["dncnn", "dncnn-colour", "ircnn", "drunet-small"])
 def test_leaves_other_denoisers_alone(other):
     with torch.device("meta"):
-        assert recognise(create(other, scale=1).state_dict()) is None
+        assert recognise(weights_of(create(other, scale=1))) is None
 
 
 def test_official_order_of_the_first_channels():
@@ -64,6 +65,6 @@ def test_official_order_of_the_first_channels():
 
 def test_tiles_of_an_odd_image_give_the_whole():
     network = create("ffdnet", scale=1, num_layers=3, width=8).eval()
-    image = with_noise_map(torch.rand(1, 1, 37, 31), 25)
-    whole, tiled = predict(network, image, tile=64), predict(network, image, tile=11)
+    image = torch.rand(1, 1, 37, 31)
+    whole, tiled = (predict(network, image, noise_std=25, tile=tile) for tile in (64, 11))
     torch.testing.assert_close(tiled.mean, whole.mean)

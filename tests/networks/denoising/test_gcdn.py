@@ -27,7 +27,7 @@ def test_parameters_by_hand():
 def test_similar_pixels_by_hand():
     height, width, window, count = 9, 8, 5, 3
     features = torch.rand(2, 4, height, width)
-    found = similar_pixels(features, count=count, window=window)
+    actual = similar_pixels(features, count=count, window=window)
     values = features.double().numpy()
     for image, y, x in np.ndindex(2, height, width):
         top, left = np.clip(y - 2, 0, height - window), np.clip(x - 2, 0, width - window)
@@ -38,7 +38,7 @@ def test_similar_pixels_by_hand():
                 difference = values[image, :, v, u] - values[image, :, y, x]
                 far[v * width + u] = (difference**2).sum()
         nearest = sorted(far, key=far.get)[:count]
-        assert set(found[image, y * width + x].tolist()) == set(nearest)
+        assert set(actual[image, y * width + x].tolist()) == set(nearest)
 
 
 def test_graph_convolution_by_the_formula():

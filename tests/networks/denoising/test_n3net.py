@@ -47,21 +47,21 @@ def test_patches_are_those_of_torch_and_go_back():
 def test_soft_neighbours_by_the_formula():
     # Equations 8 to 10 of the paper, in plain probabilities.
     generator = np.random.default_rng(0)
-    likeness, values = generator.normal(size=(2, 3, 5)), generator.normal(size=(2, 5, 4))
-    alpha, expected = likeness.copy(), []
+    similarity, values = generator.normal(size=(2, 3, 5)), generator.normal(size=(2, 5, 4))
+    alpha, expected = similarity.copy(), []
     for _ in range(3):
         weight = np.exp(alpha) / np.exp(alpha).sum(-1, keepdims=True)
         expected.append(weight @ values)
         alpha = alpha + np.log(1 - weight)
-    found = nearest_mixes(*map(torch.from_numpy, (likeness, values)), num_neighbours=3)
-    np.testing.assert_allclose(found, np.stack(expected, axis=2), rtol=1e-10)
+    actual = nearest_mixes(*map(torch.from_numpy, (similarity, values)), num_neighbours=3)
+    np.testing.assert_allclose(actual, np.stack(expected, axis=2), rtol=1e-10)
 
 
 def test_cold_neighbours_are_the_nearest_ones_in_order():
-    likeness = torch.tensor([[[-900.0, -100.0, -500.0, FAR]]])
+    similarity = torch.tensor([[[-900.0, -100.0, -500.0, FAR]]])
     values = torch.eye(4).unsqueeze(0)
-    found = nearest_mixes(likeness, values, num_neighbours=3)
-    torch.testing.assert_close(found[0, 0], values[0][[1, 2, 0]])
+    actual = nearest_mixes(similarity, values, num_neighbours=3)
+    torch.testing.assert_close(actual[0, 0], values[0][[1, 2, 0]])
 
 
 def test_candidates_are_a_window_moved_inwards_at_the_border():
@@ -82,16 +82,16 @@ def test_band_by_band_gives_what_all_at_once_gives(monkeypatch):
     features = torch.rand(2, 3, 42, 23, dtype=torch.float64)
     banded = block(features)
     monkeypatch.setattr(Candidates, "bands", lambda _: [(slice(None), slice(None))])
-    # The block compares patches in float32, whatever the type of the features.
-    torch.testing.assert_close(banded, block(features), rtol=1e-4, atol=1e-5)
+    # Similarities are computed in float32 on all devices.
+    torch.testing.assert_close(banded, block(features), rtol=0, atol=1e-5)
 
 
 def test_a_lone_patch_is_its_own_neighbour():
     block = N3Block(3, width=6, embedding=3, num_neighbours=2, window=15)
     features = torch.rand(1, 3, 7, 9)
-    found = block(features)
-    torch.testing.assert_close(found[:, :3], features)
-    torch.testing.assert_close(found[:, 3:], torch.zeros(1, 6, 7, 9), rtol=0, atol=1e-6)
+    actual = block(features)
+    torch.testing.assert_close(actual[:, :3], features)
+    torch.testing.assert_close(actual[:, 3:], torch.zeros(1, 6, 7, 9), rtol=0, atol=1e-6)
 
 
 def released_state(channels):

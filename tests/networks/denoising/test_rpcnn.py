@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from musigma.networks import create, num_params
-from musigma.networks.denoising.rpcnn import haar_basis, moved
+from musigma.networks.denoising.rpcnn import haar_basis, shifted
 from musigma.prediction.predict import predict
 
 
@@ -34,27 +34,27 @@ def test_basis_is_orthonormal(channels):
 def test_basis_is_the_haar_transform_level_by_level():
     patch = np.random.default_rng(0).normal(size=(8, 8))
     basis, band = haar_basis(1)
-    found = (basis[:, 0].double().numpy() * patch).sum((1, 2))
+    actual = (basis[:, 0].double().numpy() * patch).sum((1, 2))
     mean = patch
     for level in range(3):
         a, b = mean[0::2, 0::2], mean[0::2, 1::2]
         c, d = mean[1::2, 0::2], mean[1::2, 1::2]
         # The filters of the release: [[-1, 1], [-1, 1]], [[-1, -1], [1, 1]], [[-1, 1], [1, -1]].
         for direction, values in enumerate((b + d - a - c, c + d - a - b, b + c - a - d)):
-            ours = found[band.numpy() == 3 * level + direction]
+            ours = actual[band.numpy() == 3 * level + direction]
             np.testing.assert_allclose(ours, values.ravel() / 2, atol=1e-6)
         mean = (a + b + c + d) / 2
-    np.testing.assert_allclose(found[-1], mean[0, 0], atol=1e-6)
+    np.testing.assert_allclose(actual[-1], mean[0, 0], atol=1e-6)
 
 
 def test_every_place_meets_all_of_its_window():
-    place = torch.arange(9)
-    met = torch.stack([moved(place, step, 5)[0] for step in range(-2, 3)])
-    assert all(moved(place, step, 5)[1].all() for step in range(-2, 3))
+    position = torch.arange(9)
+    met = torch.stack([shifted(position, step, 5)[0] for step in range(-2, 3)])
+    assert all(shifted(position, step, 5)[1].all() for step in range(-2, 3))
     for number, places in enumerate(met.T.tolist()):
         first = min(max(number - 2, 0), 4)
         assert sorted(places) == list(range(first, first + 5))
-    target, exists = moved(torch.arange(2), 2, 5)
+    target, exists = shifted(torch.arange(2), 2, 5)
     assert exists.tolist() == [False, False]
     assert target.tolist() == [0, 1]
 

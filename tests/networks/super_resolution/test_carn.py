@@ -2,9 +2,11 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.networks import recognised_names
 from musigma.model import load_file
-from musigma.networks import card, create, entries, num_params
+from musigma.networks import card, create, num_params
 from musigma.networks.super_resolution.carn import CARN, cascade, recognise
+from musigma.networks.weights_file import weights_of
 
 # Name, shape: the official carn.pth and carn_m.pth (nmhkahn/CARN-pytorch, carn/model).
 OFFICIAL = {
@@ -35,9 +37,9 @@ OFFICIAL = {
     ("scale", "params_k", "macs_g"), [(2, 964, 223.4), (3, 1149, 118.9), (4, 1112, 91.1)]
 )
 def test_costs_are_the_printed_ones(scale, params_k, macs_g):
-    facts = card("carn", scale=scale)
-    assert round(facts.params / 1e3) == params_k
-    assert facts.macs_g == pytest.approx(macs_g, rel=0.005)
+    costs = card("carn", scale=scale)
+    assert round(costs.params / 1e3) == params_k
+    assert costs.macs_g == pytest.approx(macs_g, rel=0.005)
 
 
 def test_official_forms_have_the_parameters_of_their_paper():
@@ -57,7 +59,7 @@ def test_mobile_form_has_the_macs_of_its_paper(scale, macs_g):
 @pytest.mark.parametrize("name", list(OFFICIAL))
 def test_names_are_the_official_ones(name):
     with torch.device("meta"):
-        state = create(name, scale=2).state_dict()
+        state = weights_of(create(name, scale=2))
     for key, shape in OFFICIAL[name].items():
         assert state[key].shape == shape
     assert ("b1.b2.body.0.weight" in state) == (name == "carn-multi")
@@ -91,23 +93,23 @@ def test_released_files_load(tmp_path, name, settings, scale):
     network = create(name, scale=scale, **settings).eval()
     shifter = {"shifter.weight": torch.eye(3).view(3, 3, 1, 1), "shifter.bias": torch.zeros(3)}
     means = {f"{side}_mean.{k}": v for side in ("sub", "add") for k, v in shifter.items()}
-    released = {f"module.{k}": v for k, v in {**network.state_dict(), **means}.items()}
+    released = {f"module.{k}": v for k, v in {**weights_of(network), **means}.items()}
     torch.save(released, tmp_path / "net.pth")
     model = load_file(tmp_path / "net.pth", scale=scale)
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert model.name == name
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 @pytest.mark.parametrize(("multi_scale", "scale"), [(True, None), (False, 3)])
 def test_recognised_by_one_family(multi_scale, scale):
-    state = CARN(scale=3, width=8, multi_scale=multi_scale).state_dict()
-    found = [each.name for each in entries() if each.recognise and each.recognise(state)]
-    assert found == ["carn"]
+    state = weights_of(CARN(scale=3, width=8, multi_scale=multi_scale))
+    names = recognised_names(state)
+    assert names == ["carn-multi" if multi_scale else "carn"]
     assert recognise(state)[1] == scale
 
 
 def test_upsamplers_of_other_scales_lie_still():
     network = CARN(scale=3, width=8, multi_scale=True)
     still = {name for name, p in network.named_parameters() if not p.requires_grad}
-    assert still == {name for name in network.state_dict() if ".up2." in name or ".up4." in name}
+    assert still == {name for name in weights_of(network) if ".up2." in name or ".up4." in name}

@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from helpers.networks import recognised_names, released
 from musigma.model import load_file
-from musigma.networks import create, entries, num_params
+from musigma.networks import create, num_params
 from musigma.networks.super_resolution.han import ChannelSpatialAttention, LayerAttention, recognise
+from musigma.networks.weights_file import weights_of
 
 SMALL = {"num_groups": 2, "num_blocks": 3, "width": 16, "reduction": 4, "value_range": 255.0}
 
@@ -19,7 +21,7 @@ def test_parameters_are_the_printed_ones(scale, params_m):
 def test_names_are_the_official_ones():
     # wwlCape/HAN, src/model/han.py; csa.conv.weight is (1, 1, 3, 3, 3) there.
     with torch.device("meta"):
-        state = create("han", scale=4).state_dict()
+        state = weights_of(create("han", scale=4))
     for key, shape in {
         "head.0.weight": (64, 3, 3, 3),
         "body.0.body.0.body.0.weight": (64, 64, 3, 3),
@@ -55,8 +57,8 @@ def test_channel_spatial_attention_is_a_three_dimensional_convolution():
     attention = ChannelSpatialAttention()
     torch.nn.init.constant_(attention.gamma, 0.7)
     kernel = attention.conv.weight.view(1, 1, 3, 3, 3)
-    found = torch.conv3d(features.unsqueeze(1), kernel, attention.conv.bias, padding=1).squeeze(1)
-    expected = features + features * 0.7 * found.sigmoid()
+    actual = torch.conv3d(features.unsqueeze(1), kernel, attention.conv.bias, padding=1).squeeze(1)
+    expected = features + features * 0.7 * actual.sigmoid()
     torch.testing.assert_close(attention(features), expected)
 
 
@@ -74,17 +76,17 @@ def test_layers_are_stacked_from_the_last_to_the_first():
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_released_files_load(tmp_path, scale):
     network = create("han", scale=scale, **SMALL).eval()
-    state = {"sub_mean.weight": torch.eye(3).view(3, 3, 1, 1), **network.state_dict()}
+    state = released(network)
     state["csa.conv.weight"] = state["csa.conv.weight"].view(1, 1, 3, 3, 3)
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "han.pt")
     model = load_file(tmp_path / "han.pt")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.network.build_spec.settings) == ("han", SMALL)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 def test_recognised_by_one_family():
-    state = create("han", scale=3, **SMALL).state_dict()
+    state = weights_of(create("han", scale=3, **SMALL))
     assert recognise(state) == ("han", 3, SMALL)
-    found = [each.name for each in entries() if each.recognise and each.recognise(state)]
-    assert found == ["han"]
+    names = recognised_names(state)
+    assert names == ["han"]

@@ -38,5 +38,5 @@ def test_without_a_correction_it_is_bicubic():
     network = create("idn", scale=3, num_blocks=1, width=16)
     torch.nn.init.zeros_(network.upsample.weight)
     torch.nn.init.zeros_(network.upsample.bias)
-    low = torch.rand(1, 3, 7, 5)
-    assert torch.equal(network(low).mean, enlarge(low, 3))
+    degraded = torch.rand(1, 3, 7, 5)
+    assert torch.equal(network(degraded).mean, enlarge(degraded, 3))

@@ -4,6 +4,7 @@ import torch
 from musigma.model import load_file
 from musigma.networks import BuildSpec, card, create
 from musigma.networks.super_resolution.imdn import ContrastAttention, recognise
+from musigma.networks.weights_file import weights_of
 
 
 @pytest.mark.parametrize(
@@ -12,16 +13,16 @@ from musigma.networks.super_resolution.imdn import ContrastAttention, recognise
     [(2, 694, 158.8, 159.6), (3, 703, 71.5, 71.7), (4, 715, 40.9, 41.1)],
 )
 def test_costs_of_the_tables(scale, params, macs_g, paper_g):
-    facts = card("imdn", scale=scale)
-    assert round(facts.params / 1e3) == params
-    assert facts.macs_g == pytest.approx(macs_g, rel=0.005)
+    costs = card("imdn", scale=scale)
+    assert round(costs.params / 1e3) == params
+    assert costs.macs_g == pytest.approx(macs_g, rel=0.005)
     # The table of light networks prints 0.52 % more than the convolutions have, at every scale.
-    assert facts.macs_g == pytest.approx(paper_g, rel=0.006)
+    assert costs.macs_g == pytest.approx(paper_g, rel=0.006)
 
 
 def test_official_names():
     # The keys of the released IMDN_x2.pth without "module.".
-    state = create("imdn", scale=2).state_dict()
+    state = weights_of(create("imdn", scale=2))
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 92
     assert shapes["fea_conv.weight"] == (64, 3, 3, 3)
@@ -37,17 +38,17 @@ def test_official_names():
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_foreign_file(scale, tmp_path):
     ours = create("imdn", scale=scale, num_blocks=2, width=16).eval()
-    torch.save({f"module.{k}": v for k, v in ours.state_dict().items()}, tmp_path / "imdn.pth")
+    torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "imdn.pth")
     model = load_file(tmp_path / "imdn.pth")
     assert model.network.build_spec == BuildSpec("imdn", scale, {"num_blocks": 2, "width": 16})
-    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    degraded = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        assert torch.equal(model.network(low).mean, ours(low).mean)
+        assert torch.equal(model.network(degraded).mean, ours(degraded).mean)
 
 
 @pytest.mark.parametrize("other", ["edsr-baseline", "idn", "vdsr", "fsrcnn"])
 def test_leaves_other_networks_alone(other):
-    assert recognise(create(other, scale=2).state_dict()) is None
+    assert recognise(weights_of(create(other, scale=2))) is None
 
 
 def test_attention_sees_mean_plus_standard_deviation():

@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from helpers.networks import recognised_names, released
 from musigma.model import load_file
-from musigma.networks import create, entries, num_params
+from musigma.networks import create, num_params
 from musigma.networks.super_resolution.nlsn import attend_in_buckets, recognise
+from musigma.networks.weights_file import weights_of
 
 SMALL = {"num_blocks": 9, "width": 16}
 
@@ -20,7 +22,7 @@ def test_names_are_the_official_ones():
     # HarukiYqM/Non-Local-Sparse-Attention, model/nlsn.py and model/attention.py: an attention
     # first and after every eighth of 32 blocks, then a convolution.
     with torch.device("meta"):
-        state = create("nlsn", scale=4).state_dict()
+        state = weights_of(create("nlsn", scale=4))
     for key, shape in {
         "head.0.weight": (256, 3, 3, 3),
         "body.0.conv_match.0.weight": (64, 256, 3, 3),
@@ -64,8 +66,8 @@ def test_chunks_one_position_at_a_time():
     chunks = [order[start : start + size] for start in range(0, 16, size)]
     for index, chunk in enumerate(chunks):
         keys = chunk + chunks[index - 1] + chunks[(index + 1) % len(chunks)]
-        for place, position in enumerate(chunk):
-            if index * size + place >= length:
+        for slot, position in enumerate(chunk):
+            if index * size + slot >= length:
                 continue
             query = match[0, position]
             weight = torch.stack([(query @ match[0, k] / match[0, k].norm()).exp() for k in keys])
@@ -75,15 +77,15 @@ def test_chunks_one_position_at_a_time():
 
 
 def test_results_repeat_and_leave_the_global_generator_alone():
-    low = torch.rand(1, 3, 13, 17)
+    degraded = torch.rand(1, 3, 13, 17)
     before = torch.get_rng_state()
     torch.manual_seed(0)
     first = create("nlsn", scale=2, **SMALL)
     torch.manual_seed(0)
     second = create("nlsn", scale=2, **SMALL)
     torch.set_rng_state(before)
-    assert torch.equal(first(low).mean, first(low).mean)
-    assert torch.equal(first(low).mean, second(low).mean)
+    assert torch.equal(first(degraded).mean, first(degraded).mean)
+    assert torch.equal(first(degraded).mean, second(degraded).mean)
     assert torch.equal(torch.get_rng_state(), before)
     rotations = [buffer for name, buffer in first.named_buffers() if "rotations" in name]
     assert len(rotations) == 2
@@ -93,16 +95,16 @@ def test_results_repeat_and_leave_the_global_generator_alone():
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_released_files_load(tmp_path, scale):
     network = create("nlsn", scale=scale, **SMALL).eval()
-    state = {"sub_mean.weight": torch.eye(3).view(3, 3, 1, 1), **network.state_dict()}
+    state = released(network)
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "nlsn.pt")
     model = load_file(tmp_path / "nlsn.pt")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.network.build_spec.settings) == ("nlsn", SMALL)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 def test_recognised_by_one_family():
-    state = create("nlsn", scale=3, **SMALL).state_dict()
+    state = weights_of(create("nlsn", scale=3, **SMALL))
     assert recognise(state) == ("nlsn", 3, SMALL)
-    found = [each.name for each in entries() if each.recognise and each.recognise(state)]
-    assert found == ["nlsn"]
+    names = recognised_names(state)
+    assert names == ["nlsn"]

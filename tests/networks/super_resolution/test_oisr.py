@@ -2,9 +2,11 @@ import pytest
 import torch
 from torch import nn
 
+from helpers.networks import recognised_names, released
 from musigma.model import load_file
-from musigma.networks import card, create, entries
+from musigma.networks import card, create
 from musigma.networks.super_resolution.oisr import LeapfrogBlock, RungeKuttaBlock
+from musigma.networks.weights_file import weights_of
 
 
 # The paper's table of lightweight models; both small forms print alike.
@@ -13,20 +15,20 @@ from musigma.networks.super_resolution.oisr import LeapfrogBlock, RungeKuttaBloc
     ("scale", "params_k", "macs_g"), [(2, 1372, 316.2), (3, 1557, 160.1), (4, 1520, 114.2)]
 )
 def test_costs_are_the_printed_ones(name, scale, params_k, macs_g):
-    facts = card(name, scale=scale)
-    assert round(facts.params / 1e3) == params_k
-    assert facts.macs_g == pytest.approx(macs_g, abs=0.06)
+    costs = card(name, scale=scale)
+    assert round(costs.params / 1e3) == params_k
+    assert costs.macs_g == pytest.approx(macs_g, abs=0.06)
 
 
 def test_names_are_the_official_ones():
     # CAS-CLab/OISR-PyTorch, LF-s/model: the state dict of x2.pt without its mean shift.
     with torch.device("meta"):
-        state = create("oisr-lf-s", scale=2).state_dict()
+        state = weights_of(create("oisr-lf-s", scale=2))
     expected = {"head.0.weight", "head.0.bias", "body.8.weight", "body.8.bias"}
     expected |= {"tail.0.0.weight", "tail.0.0.bias", "tail.1.weight", "tail.1.bias"}
     for block in range(8):
         for index in range(1, 5):
-            expected |= {f"body.{block}.conv{index}.{kind}" for kind in ("weight", "bias")}
+            expected |= {f"body.{block}.conv{index}.{part}" for part in ("weight", "bias")}
             expected |= {f"body.{block}.relu{index}.weight", f"body.{block}.scale{index}"}
     assert state.keys() == expected
     assert state["body.0.relu1.weight"].shape == (64,)
@@ -61,16 +63,16 @@ def test_runge_kutta_by_hand():
 def test_released_files_load(tmp_path, name, scale):
     settings = {"num_blocks": 2, "width": 8, "value_range": 255.0}
     network = create(name, scale=scale, **settings).eval()
-    state = {"sub_mean.weight": torch.eye(3).view(3, 3, 1, 1), **network.state_dict()}
+    state = released(network)
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "x.pt")
     model = load_file(tmp_path / "x.pt")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.scale) == (name, scale)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 @pytest.mark.parametrize("name", ["oisr-lf-s", "oisr-rk2-s"])
 def test_recognised_by_one_family(name):
-    state = create(name, scale=3, num_blocks=1, width=8).state_dict()
-    found = [each.name for each in entries() if each.recognise and each.recognise(state)]
-    assert found == ["oisr-lf-s"]
+    state = weights_of(create(name, scale=3, num_blocks=1, width=8))
+    names = recognised_names(state)
+    assert names == [name]

@@ -1,9 +1,11 @@
 import pytest
 import torch
 
+from helpers.networks import recognised_names, released
 from musigma.model import load_file
-from musigma.networks import create, entries, num_params
+from musigma.networks import create, num_params
 from musigma.networks.super_resolution.rcan import ChannelAttention, adapt, recognise
+from musigma.networks.weights_file import weights_of
 
 SMALL = {"num_groups": 2, "num_blocks": 3, "width": 16, "reduction": 4, "value_range": 255.0}
 
@@ -19,7 +21,7 @@ def test_parameters_are_the_printed_ones(scale, params_m):
 def test_names_are_the_official_ones():
     # yulunzhang/RCAN, RCAN_TestCode/code/model/rcan.py: RCAN_BIX4.pt.
     with torch.device("meta"):
-        state = create("rcan", scale=4).state_dict()
+        state = weights_of(create("rcan", scale=4))
     for key, shape in {
         "head.0.weight": (64, 3, 3, 3),
         "body.0.body.0.body.0.weight": (64, 64, 3, 3),
@@ -46,12 +48,12 @@ def test_attention_by_hand():
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_released_files_load(tmp_path, scale):
     network = create("rcan", scale=scale, **SMALL).eval()
-    state = {"sub_mean.weight": torch.eye(3).view(3, 3, 1, 1), **network.state_dict()}
+    state = released(network)
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "rcan.pt")
     model = load_file(tmp_path / "rcan.pt")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.scale) == ("rcan", scale)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 def _basicsr_to_official(num_groups, num_blocks):
@@ -71,11 +73,11 @@ def _basicsr_to_official(num_groups, num_blocks):
             pairs[f"{theirs}.2"] = f"{ours}.2"
             pairs[f"{theirs}.3.attention.1"] = f"{ours}.3.conv_du.0"
             pairs[f"{theirs}.3.attention.3"] = f"{ours}.3.conv_du.2"
-    return {f"{a}.{kind}": f"{b}.{kind}" for a, b in pairs.items() for kind in ("weight", "bias")}
+    return {f"{a}.{part}": f"{b}.{part}" for a, b in pairs.items() for part in ("weight", "bias")}
 
 
 def test_basicsr_files_load():
-    state = create("rcan", scale=4, **SMALL).state_dict()
+    state = weights_of(create("rcan", scale=4, **SMALL))
     names = _basicsr_to_official(SMALL["num_groups"], SMALL["num_blocks"])
     assert set(names.values()) == state.keys()
     foreign = {theirs: state[ours] for theirs, ours in names.items()}
@@ -86,8 +88,8 @@ def test_basicsr_files_load():
 
 
 def test_recognised_by_one_family():
-    state = create("rcan", scale=3, **SMALL).state_dict()
-    found = [each.name for each in entries() if each.recognise and each.recognise(state)]
-    assert found == ["rcan"]
+    state = weights_of(create("rcan", scale=3, **SMALL))
+    names = recognised_names(state)
+    assert names == ["rcan"]
     # HAN has the same trunk and keys of its own.
     assert recognise({**state, "csa.gamma": torch.zeros(1)}) is None

@@ -64,15 +64,15 @@ def test_kernels_of_one_pixel_leave_the_enlarged_image(name, scale):
         torch.nn.init.zeros_(head[-1].weight)
         torch.nn.init.zeros_(head[-1].bias)
         torch.nn.init.ones_(head[-1].bias[head[-1].out_channels // 2])
-    low = torch.rand(1, 3, 7, 5)
-    torch.testing.assert_close(network(low).mean, enlarge(low, scale))
+    degraded = torch.rand(1, 3, 7, 5)
+    torch.testing.assert_close(network(degraded).mean, enlarge(degraded, scale))
 
 
 @pytest.mark.parametrize("name", LUMA_NETWORKS)
 def test_chroma_stays(name):
     network = create(name, scale=2, num_blocks=0, width=16)
-    low = torch.rand(1, 3, 7, 5)
-    change = network(low).mean - enlarge(low, 2)
+    degraded = torch.rand(1, 3, 7, 5)
+    change = network(degraded).mean - enlarge(degraded, 2)
     assert change.abs().max() > 0.01
     torch.testing.assert_close(change, luma(change).expand_as(change))
 

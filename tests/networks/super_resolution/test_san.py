@@ -3,8 +3,9 @@ import pytest
 import torch
 from scipy import linalg
 
+from helpers.networks import recognised_names, released
 from musigma.model import load_file
-from musigma.networks import create, entries, num_params
+from musigma.networks import create, num_params
 from musigma.networks.super_resolution.san import (
     NonLocal,
     SecondOrderAttention,
@@ -12,6 +13,7 @@ from musigma.networks.super_resolution.san import (
     covariance_root,
     recognise,
 )
+from musigma.networks.weights_file import weights_of
 
 SMALL = {"num_groups": 2, "num_blocks": 3, "width": 16, "reduction": 4, "value_range": 255.0}
 
@@ -29,7 +31,7 @@ def test_parameters_are_the_printed_ones(scale, params_m):
 def test_names_are_the_official_ones():
     # daitao/SAN, TrainCode/model/san.py with 20 groups, 10 blocks and 64 channels.
     with torch.device("meta"):
-        state = create("san", scale=4).state_dict()
+        state = weights_of(create("san", scale=4))
     for key, shape in {
         "gamma": (1,),
         "head.0.weight": (64, 3, 3, 3),
@@ -92,18 +94,18 @@ def test_attention_stays_within_quarters():
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_released_files_load(tmp_path, scale):
     network = create("san", scale=scale, **SMALL).eval()
-    unused = ["sub_mean.weight", "add_mean.bias", "conv_last.weight", "RG.1.gamma"]
+    unused = ["conv_last.weight", "RG.1.gamma"]
     unused += ["non_local.soca.conv_du.0.weight"]
-    state = {**network.state_dict(), **{key: torch.zeros(1) for key in unused}}
+    state = {**released(network), **{key: torch.zeros(1) for key in unused}}
     torch.save({f"module.{k}": v for k, v in state.items()}, tmp_path / "san.pt")
     model = load_file(tmp_path / "san.pt")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.network.build_spec.settings) == ("san", SMALL)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 def test_recognised_by_one_family():
-    state = create("san", scale=3, **SMALL).state_dict()
+    state = weights_of(create("san", scale=3, **SMALL))
     assert recognise(state) == ("san", 3, SMALL)
-    found = [each.name for each in entries() if each.recognise and each.recognise(state)]
-    assert found == ["san"]
+    names = recognised_names(state)
+    assert names == ["san"]

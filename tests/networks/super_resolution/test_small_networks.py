@@ -3,6 +3,7 @@
 import pytest
 
 from musigma.networks import card, create, espcn, fsrcnn, srcnn
+from musigma.networks.weights_file import weights_of
 
 
 def test_srcnn_parameters_by_hand():
@@ -33,7 +34,7 @@ def test_espcn_parameters_by_hand(scale):
     ],
 )
 def test_names(name, keys):
-    assert keys <= create(name, scale=2).state_dict().keys()
+    assert keys <= weights_of(create(name, scale=2)).keys()
 
 
 @pytest.mark.parametrize(
@@ -45,11 +46,11 @@ def test_names(name, keys):
     ],
 )
 def test_recognised_by_their_names(recognise, name, scale, settings):
-    state = create(name, scale=3, **settings).state_dict()
+    state = weights_of(create(name, scale=3, **settings))
     assert recognise(state) == (name, scale, settings)
     for other in ("srcnn", "fsrcnn", "espcn", "vdsr", "edsr-baseline"):
         if other != name:
-            assert recognise(create(other, scale=2).state_dict()) is None
+            assert recognise(weights_of(create(other, scale=2))) is None
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,6 @@ def test_recognised_by_their_names(recognise, name, scale, settings):
     ],
 )
 def test_files_for_one_channel_are_refused(recognise, name, key):
-    state = dict(create(name, scale=2).state_dict())
+    state = dict(weights_of(create(name, scale=2)))
     state[key] = state[key][:, :1]
     assert recognise(state) is None

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.networks import recognised_names
 from musigma.model import load_file
-from musigma.networks import create, entries, macs, num_params
+from musigma.networks import create, macs, num_params
 from musigma.networks.super_resolution.swinir import (
     WindowAttention,
     from_windows,
@@ -12,6 +13,7 @@ from musigma.networks.super_resolution.swinir import (
     to_windows,
     wrapped_apart,
 )
+from musigma.networks.weights_file import weights_of
 
 SMALL = {
     "num_groups": 2,
@@ -50,7 +52,7 @@ def test_macs_are_the_printed_ones_as_they_were_counted(scale, printed_g):
 def test_names_are_the_official_ones():
     # JingyunLiang/SwinIR, models/network_swinir.py: 002_lightweightSR_DIV2K_s64w8_SwinIR-S_x4.pth.
     with torch.device("meta"):
-        state = create("swinir-light", scale=4).state_dict()
+        state = weights_of(create("swinir-light", scale=4))
     block = "layers.3.residual_group.blocks.5."
     for key, shape in {
         "conv_first.weight": (60, 3, 3, 3),
@@ -123,12 +125,12 @@ def test_attention_one_head_at_a_time(shifted):
 
 def test_tiles_that_start_on_windows_are_exact():
     network = create("swinir-light", scale=2, **{**SMALL, "num_groups": 1, "num_blocks": 2}).eval()
-    low = torch.rand(1, 3, 11, 71)
+    degraded = torch.rand(1, 3, 11, 71)
     start = 24
     safe = network.scale * network.receptive_radius
     assert start % network.size_multiple == 0
     with torch.inference_mode():
-        whole, tile = network(low).mean, network(low[..., start:]).mean
+        whole, tile = network(degraded).mean, network(degraded[..., start:]).mean
     torch.testing.assert_close(tile[..., safe:], whole[..., network.scale * start + safe :])
 
 
@@ -138,17 +140,17 @@ def test_released_files_load(tmp_path, scale):
     block = "layers.0.residual_group.blocks.1."
     tables = {block + "attn_mask": torch.zeros(4, 16, 16)}
     tables[block + "attn.relative_position_index"] = torch.zeros(16, 16, dtype=torch.int64)
-    torch.save({"params": {**network.state_dict(), **tables}}, tmp_path / "swinir.pth")
+    torch.save({"params": {**weights_of(network), **tables}}, tmp_path / "swinir.pth")
     model = load_file(tmp_path / "swinir.pth")
-    low = torch.rand(1, 3, 5, 7)
+    degraded = torch.rand(1, 3, 5, 7)
     assert (model.name, model.network.build_spec.settings) == ("swinir-light", SMALL)
-    assert torch.equal(model.network(low).mean, network(low).mean)
+    assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 def test_recognised_by_one_family():
-    state = create("swinir-light", scale=3, **SMALL).state_dict()
+    state = weights_of(create("swinir-light", scale=3, **SMALL))
     assert recognise(state) == ("swinir-light", 3, SMALL)
-    found = [each.name for each in entries() if each.recognise and each.recognise(state)]
-    assert found == ["swinir-light"]
+    names = recognised_names(state)
+    assert names == ["swinir-light"]
     # The classical and the real-world forms enlarge in another way.
     assert recognise({**state, "conv_before_upsample.0.weight": torch.zeros(1)}) is None

@@ -1,20 +1,22 @@
 import pytest
 import torch
 
+from helpers.networks import released
 from musigma.functional.color import rgb_to_ycbcr
 from musigma.functional.resize import bicubic_up
 from musigma.model import load_file
 from musigma.networks import card, create
 from musigma.networks.super_resolution.vdsr import recognise
+from musigma.networks.weights_file import weights_of
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_costs_of_the_table(scale):
     # The paper's table of light networks: 668K, 614.7G at every scale. Only the form on RGB with
     # biases has 668K (668,227); on luma it would be 665K and 612.6G. At x3 the image is 1278 wide.
-    facts = card("vdsr", scale=scale)
-    assert facts.params == 668_227
-    assert facts.macs_g == pytest.approx(614.7, rel=0.005)
+    costs = card("vdsr", scale=scale)
+    assert costs.params == 668_227
+    assert costs.macs_g == pytest.approx(614.7, rel=0.005)
 
 
 def test_luma_form_has_no_biases():
@@ -24,9 +26,7 @@ def test_luma_form_has_no_biases():
 
 def test_names_of_the_rgb_form():
     # EDSR-PyTorch, src/model/vdsr.py: a Sequential of blocks that begin with a convolution.
-    shapes = {
-        key: tuple(value.shape) for key, value in create("vdsr", scale=2).state_dict().items()
-    }
+    shapes = {key: tuple(value.shape) for key, value in weights_of(create("vdsr", scale=2)).items()}
     assert len(shapes) == 40
     assert shapes["body.0.0.weight"] == (64, 3, 3, 3)
     assert shapes["body.18.0.bias"] == (64,)
@@ -35,7 +35,7 @@ def test_names_of_the_rgb_form():
 
 def test_names_of_the_luma_form():
     # The keys of twtygqyy/pytorch-vdsr.
-    state = create("vdsr-y", scale=2).state_dict()
+    state = weights_of(create("vdsr-y", scale=2))
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 20
     assert shapes["input.weight"] == (64, 1, 3, 3)
@@ -45,48 +45,47 @@ def test_names_of_the_luma_form():
 
 def test_foreign_file_of_the_rgb_form(tmp_path):
     # EDSR-PyTorch keeps the mean shift as layers, leaves biases out and works in 0..255.
-    ours = create("vdsr", scale=3, num_layers=4, width=8, bias=False, value_range=255.0).eval()
-    shift = {"sub_mean.weight": torch.zeros(3, 3, 1, 1), "add_mean.bias": torch.zeros(3)}
-    torch.save(
-        {f"module.{k}": v for k, v in {**ours.state_dict(), **shift}.items()}, tmp_path / "a"
-    )
+    ours = create("vdsr", scale=3, width=8, bias=False, value_range=255.0).eval()
+    torch.save({f"module.{k}": v for k, v in released(ours).items()}, tmp_path / "a")
     check_same(ours, load_file(tmp_path / "a", scale=3), "vdsr")
 
 
 def test_foreign_file_of_the_luma_form(tmp_path):
     ours = create("vdsr-y", scale=4, num_layers=4, width=8).eval()
-    torch.save({"state_dict": ours.state_dict()}, tmp_path / "a")
+    torch.save({"state_dict": weights_of(ours)}, tmp_path / "a")
     check_same(ours, load_file(tmp_path / "a", scale=4), "vdsr-y")
 
 
 def check_same(network, model, name):
     assert model.name == name
-    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    degraded = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        assert torch.equal(model.network(low).mean, network(low).mean)
+        assert torch.equal(model.network(degraded).mean, network(degraded).mean)
 
 
 @pytest.mark.parametrize("other", ["edsr-baseline", "srresnet", "imdn", "srcnn"])
 def test_leaves_other_networks_alone(other):
-    assert recognise(create(other, scale=2).state_dict()) is None
+    assert recognise(weights_of(create(other, scale=2))) is None
 
 
 def test_value_range_does_not_change_the_mean_of_scaled_weights():
-    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    degraded = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
     small = create("vdsr", scale=2, num_layers=3, width=8)
     large = create("vdsr", scale=2, num_layers=3, width=8, value_range=255.0)
     # Layers without curvature but ReLU scale with their input once the biases do.
-    state = {k: v * (255 if k.endswith("bias") else 1) for k, v in small.state_dict().items()}
+    state = {k: v * (255 if k.endswith("bias") else 1) for k, v in weights_of(small).items()}
     large.load_state_dict(state)
-    torch.testing.assert_close(small(low).mean, large(low).mean)
+    torch.testing.assert_close(small(degraded).mean, large(degraded).mean)
 
 
 def test_luma_form_keeps_the_chroma_of_the_bicubic_image():
     network = create("vdsr-y", scale=3, num_layers=3, width=8).double()
-    low = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    before, after = rgb_to_ycbcr(bicubic_up(low, 3)), rgb_to_ycbcr(network(low).mean)
+    degraded = torch.rand(
+        1, 3, 7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
+    before, after = rgb_to_ycbcr(bicubic_up(degraded, 3)), rgb_to_ycbcr(network(degraded).mean)
     torch.testing.assert_close(after[:, 1:], before[:, 1:])
-    expected = before[:, :1] + network.output(network.features(low))
+    expected = before[:, :1] + network.output(network.features(degraded))
     torch.testing.assert_close(after[:, :1], expected)
 
 

@@ -105,12 +105,24 @@ def fold(state: State) -> dict[str, Tensor]:
     """
     folded: dict[str, Tensor] = {}
     layers = [key for key, value in state.items() if NAME.fullmatch(key) and value.ndim == 4]
+    used = set()
     for number, key in enumerate(layers):
         stack, index = key.split(".")[:2]
-        norm = f"{stack}.{int(index) + 1}"
-        weight, bias = fold_batch_norm(state, f"{stack}.{index}", norm, epsilon=EPSILON)
+        conv, norm = f"{stack}.{index}", f"{stack}.{int(index) + 1}"
+        weight, bias = fold_batch_norm(state, conv, norm, epsilon=EPSILON)
         folded |= {f"model.{2 * number}.weight": weight, f"model.{2 * number}.bias": bias}
+        used |= {conv, norm} if f"{norm}.running_var" in state else {conv}
+    _check_whole(state, used)
     return folded
+
+
+def _check_whole(state: State, used: set[str]) -> None:
+    """Refuse a stack of which a part is missing: a weight without its bias, or the other way."""
+    require(all(key.rpartition(".")[0] in used for key in state if NAME.fullmatch(key)))
+    bare = [name for name in used if f"{name}.running_var" not in state]
+    has_bias = [f"{name}.bias" in state for name in bare]
+    normed = any(key.endswith("running_var") for key in state)
+    require(normed or all(has_bias) or not any(has_bias))
 
 
 @recogniser

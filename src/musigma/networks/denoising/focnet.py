@@ -141,8 +141,8 @@ def _conv(in_channels: int, out_channels: int) -> nn.Conv2d:
 def _radius(num_sweeps: int, *, last_convs: int) -> int:
     """Follow the furthest pixel that is seen from the output back to the input.
 
-    Each step sees the earlier step of its own resolution and the neighbouring resolution. Both
-    directions are alike, and the position within a cell with the largest reach counts.
+    Each step sees the earlier step of its own resolution and the neighbouring resolution. The
+    radius is the same in both directions; the position in a cell that sees furthest counts.
     """
     steps = path(num_sweeps)
 

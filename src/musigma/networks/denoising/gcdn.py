@@ -127,7 +127,7 @@ def _conv(in_channels: int, out_channels: int, size: int, *, bias: bool = False)
 
 
 class Start(nn.Module):
-    """One of three branches that look at the image through kernels of one size."""
+    """One of three branches on the image, each with kernels of another size."""
 
     def __init__(self, channels: int, width: int, *, size: int, rank: int) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Start(nn.Module):
 
 
 class Filter(nn.Module):
-    """A convolution and three graph convolutions, on one graph made of what the first gives."""
+    """A convolution and three graph convolutions; the result of the first defines their graph."""
 
     def __init__(self, width: int, *, rank: int, num_parts: int) -> None:
         super().__init__()

@@ -68,9 +68,9 @@ def recognise(state: State) -> Recognised:
     ours = adapt(state)
     require(all(key.startswith(("head.", "body.", "tail.")) for key in ours))
     require(not any("conv_du" in key or "conv4" in key for key in ours))
-    width = shape(ours, "head.0.weight", 4)[0]
-    for key in ("body.0.body.0.weight", "tail.1.weight"):
-        shape(ours, key, 4)
+    width, channels = shape(ours, "head.0.weight", 4)[:2]
+    require(channels == shape(ours, "tail.1.weight", 4)[0] == 3)
+    shape(ours, "body.0.body.0.weight", 4)
     settings = {
         "num_blocks": count(ours, r"body\.\d+\.body\.0\.weight"),
         "width": width,

@@ -76,8 +76,7 @@ def recognise(state: State) -> Recognised:
     ours = adapt(state)
     # HAN has the same names, and further ones.
     require(all(key.startswith(("head.", "body.", "tail.")) for key in ours))
-    for key in ("head.0.weight", "tail.1.weight"):
-        shape(ours, key, 4)
+    require(shape(ours, "head.0.weight", 4)[1] == shape(ours, "tail.1.weight", 4)[0] == 3)
     inner, width = shape(ours, "body.0.body.0.body.3.conv_du.0.weight", 4)[:2]
     settings = {
         "num_groups": count(ours, r"body\.\d+\.body\.0\.body\.0\.weight"),

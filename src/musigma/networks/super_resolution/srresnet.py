@@ -11,7 +11,7 @@ from musigma.networks.registry import Variant, register_variants
 from musigma.networks.tile_exact_layers import WideConv2d
 
 CELL = 4
-"""Pixels per side that the RealSR form turns into the channels of one."""
+"""Pixels per side that the RealSR form turns into the channels of one pixel."""
 
 
 class NormalisedBlock(nn.Module):

@@ -5,7 +5,7 @@ from scipy import ndimage
 from skimage.restoration import denoise_tv_chambolle
 
 from musigma.functional.noise import add_noise, image_generator
-from musigma.networks.denoising.wnnm_algorithm import shrink_singular_values, wnnm
+from musigma.networks.denoising.wnnm import shrink_singular_values, wnnm
 from musigma.types import ImageError
 
 
@@ -30,9 +30,9 @@ def test_beats_filters_of_one_place_on_a_picture_that_repeats():
         psnr(denoise_tv_chambolle(noisy[0].numpy(), weight=w), target[0])
         for w in (0.1, 0.15, 0.2, 0.25, 0.3)
     )
-    found = psnr(wnnm(noisy, noise_std=50), target)
+    actual = psnr(wnnm(noisy, noise_std=50), target)
     # Measured: noisy 14.1, Gaussian 19.3, total variation 19.6, WNNM 25.8 dB.
-    assert found > max(blurred, smoothed) + 5
+    assert actual > max(blurred, smoothed) + 5
 
 
 def test_shrinks_singular_values_by_hand():
@@ -42,9 +42,9 @@ def test_shrinks_singular_values_by_hand():
     value, noise_std = 1 / 2**0.5, 0.1
     weight = 2 * 2**0.5 * 2**0.5 * 2 * noise_std**2
     expected = (value + (value**2 - 4 * weight) ** 0.5) / 2
-    found = shrink_singular_values(group, torch.tensor([noise_std]))[0]
-    torch.testing.assert_close((found[0] - found[1])[0].item(), expected * 2**0.5)
-    torch.testing.assert_close(found.mean(0), group[0].mean(0))
+    actual = shrink_singular_values(group, torch.tensor([noise_std]))[0]
+    torch.testing.assert_close((actual[0] - actual[1])[0].item(), expected * 2**0.5)
+    torch.testing.assert_close(actual.mean(0), group[0].mean(0))
     # Too much noise for the difference to be real leaves the mean alone.
     alone = shrink_singular_values(group, torch.tensor([0.5]))[0]
     torch.testing.assert_close(alone, group[0].mean(0).expand(2, 2))
@@ -54,8 +54,8 @@ def test_agrees_with_a_singular_value_decomposition():
     generator = torch.Generator().manual_seed(0)
     groups = torch.randn(3, 20, 9, generator=generator, dtype=torch.float64)
     levels = torch.tensor([0.1, 0.2, 0.3], dtype=torch.float64)
-    found = shrink_singular_values(groups, levels)
-    for group, level, ours in zip(groups.numpy(), levels.numpy(), found.numpy(), strict=True):
+    actual = shrink_singular_values(groups, levels)
+    for group, level, ours in zip(groups.numpy(), levels.numpy(), actual.numpy(), strict=True):
         mean = group.mean(0)
         u, s, v = np.linalg.svd(group - mean, full_matrices=False)
         root = s**2 - 16 * np.sqrt(2 * 20) * level**2
@@ -66,9 +66,9 @@ def test_agrees_with_a_singular_value_decomposition():
 @pytest.mark.parametrize("shape", [(3, 37, 31), (1, 3, 17), (1, 1, 1)])
 def test_any_size(shape):
     image = torch.rand(shape, generator=torch.Generator().manual_seed(0))
-    found = wnnm(image, noise_std=15)
-    assert found.shape == image.shape
-    assert found.isfinite().all()
+    actual = wnnm(image, noise_std=15)
+    assert actual.shape == image.shape
+    assert actual.isfinite().all()
 
 
 def test_without_noise_nothing_changes():
