@@ -34,7 +34,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 tables: $(VENV)/.core
-	$(BIN)/python -m studies.documents studies/results README.md docs/*.md
+	$(BIN)/python -m studies.fill_documents studies/results README.md CONTRIBUTING.md docs/*.md
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,4 +47,4 @@ $(VENV)/.dev: $(VENV)/.core
 
 clean:
 	rm -rf $(VENV) out runs build dist .pytest_cache .mypy_cache .ruff_cache
-	find src tests examples benchmarks -name __pycache__ -type d -exec rm -rf {} +
+	find src tests examples studies -name __pycache__ -type d -exec rm -rf {} +

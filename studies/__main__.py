@@ -16,5 +16,11 @@ app = typer.Typer(
 for command in (campaign, bench, paper):
     command.add_to(app)
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Run ``python -m studies``."""
     run(app)
+
+
+if __name__ == "__main__":
+    main()

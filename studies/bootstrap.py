@@ -1,4 +1,4 @@
-"""How sure a mean difference is, by drawing images and runs again."""
+"""Confidence interval of a mean difference, by resampling images and runs."""
 
 from typing import NamedTuple
 
@@ -35,8 +35,8 @@ def paired_bootstrap(
         ours: One value per image, ``(images,)``, or per run and image, ``(runs, images)``.
         theirs: The same shape.
         coverage: Share of the resampled means inside the interval.
-        num_resamples: How many are drawn.
-        generator: Where they are drawn from.
+        num_resamples: Number of resamples.
+        generator: Source of randomness.
 
     Example:
         >>> ours, theirs = torch.tensor([33.2, 31.1, 35.6]), torch.tensor([33.1, 31.0, 35.5])

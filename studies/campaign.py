@@ -1,4 +1,4 @@
-"""The campaign: which runs are still to be made, and the next of them, within a stated time."""
+"""The campaign: which training runs are still missing, and the next ones that fit a given time."""
 
 import re
 import tarfile
@@ -23,7 +23,7 @@ from musigma.evaluation.evaluate import evaluate_model
 from musigma.losses import Objective
 from musigma.model import load, save
 from musigma.prediction.device import select_device_and_threads
-from musigma.training.recipe import Recipe, load_recipe
+from musigma.training.recipe import Recipe
 from musigma.training.run_log import RunLog, read_log
 from musigma.training.run_record import record_of
 from musigma.training.schedule import Clock
@@ -37,12 +37,13 @@ from musigma.training.setup import (
 from musigma.training.step import Step
 from musigma.training.trainer import WEIGHTS, loop, protocol_of, save_weights
 from musigma.types import ConfigError, MusigmaError, nearest
+from studies.study_recipes import load_study_recipe
 
 PIECE = 15 * 2**20
-"""Largest size of a packed file: what comes back from a borrowed machine is limited."""
+"""Largest size of a packed file; a borrowed machine may limit what can be copied back."""
 
 PACK_EVERY = 15.0
-"""Seconds between two packings of what several processes have made so far."""
+"""Seconds between two times at which finished results are packed."""
 
 Report = Callable[[str], None]
 
@@ -52,17 +53,17 @@ class Plan:
     """An entry of the campaign: one question, and the runs that answer it.
 
     Attributes:
-        name: What it is called; records are called after it.
-        why: The question.
-        recipe: What is trained.
-        changes: ``key=value`` on the recipe.
-        objectives: One run for each; the recipe's own if none.
+        name: Name of the entry; the names of its records begin with it.
+        why: The question, as a sentence.
+        recipe: Name or path of the recipe.
+        changes: Changes of the recipe, each as ``key=value``.
+        objectives: One run for each; by default the recipe's own objective.
         seeds: One run for each.
-        sets: On which the results are measured, besides the validation set.
-        minutes: How long all of it should take.
-        keep: Whether the weights are worth keeping.
-        records: Names of its records where they are not called after it.
-        finding: What came out, in a sentence.
+        sets: Data sets on which the results are measured, besides the validation set.
+        minutes: How long all runs together should take.
+        keep: Whether the weights are kept.
+        records: Names of its records, if they do not follow from the name.
+        finding: The result, as a sentence.
     """
 
     name: str
@@ -78,27 +79,26 @@ class Plan:
     finding: str = ""
 
     def jobs(self) -> list["Job"]:
-        """Return its runs, those that differ in their seed alone side by side."""
-        base = load_recipe(self.recipe, self.changes)
-        each = self.minutes / len(self.names())
+        """Return its runs; runs that differ only in their seed follow each other."""
+        base = load_study_recipe(self.recipe, self.changes)
         return [
             Job(
                 name=_job_name(self.name, objective, seed),
                 recipe=_changed(base, objective or base.objective, seed),
                 sets=self.sets,
                 keep=self.keep,
-                minutes=each,
+                minutes=self.minutes / len(self.names()),
             )
             for objective, seed in product(self.objectives or ("",), self.seeds)
         ]
 
     def names(self) -> list[str]:
-        """Return the names of the records it ends in."""
+        """Return the names of its training records."""
         runs = product(self.objectives or ("",), self.seeds)
         return list(self.records) or [_job_name(self.name, *run) for run in runs]
 
     def done(self, results: Path) -> int:
-        """Return how many of its records there are."""
+        """Return how many of its training records exist."""
         return sum((results / "training" / f"{name}.json").is_file() for name in self.names())
 
 
@@ -114,12 +114,15 @@ class Job:
 
 
 def load_campaign(path: Path, *, only: Sequence[str] | None = None) -> list[Plan]:
-    """Read a campaign file, or some of its entries; unknown keys and names are refused."""
+    """Read a campaign file, or the entries named by `only`. Unknown keys and names are refused."""
     try:
         content = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} is no campaign: {error}") from error
-    plans = [_plan(values, path) for values in content.get("run", [])]
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as a campaign file: {error}") from error
+    entries = content.get("run", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ConfigError(f"{path}: entries must be tables, each below a line [[run]]")
+    plans = [_plan(values, path) for values in entries]
     names = [plan.name for plan in plans]
     for name in only or ():
         if name not in names:
@@ -128,10 +131,10 @@ def load_campaign(path: Path, *, only: Sequence[str] | None = None) -> list[Plan
 
 
 def next_jobs(plans: Iterable[Plan], results: Path, *, minutes: float) -> list[Job]:
-    """Return the runs without a record, in order, as many as fit a number of minutes."""
+    """Return the runs without a record, in order, as many as fit the given minutes."""
     chosen: list[Job] = []
     for plan in plans:
-        if not plan.recipe:  # made before there was this file; nothing says how
+        if not plan.recipe:  # made before this file existed, so it cannot be repeated from it
             continue
         for job in plan.jobs():
             if (results / "training" / f"{job.name}.json").is_file():
@@ -152,54 +155,54 @@ def run_jobs(
     num_workers: int = 3,
     report: Report = lambda _: None,
 ) -> None:
-    """Train, and measure each result while the next is being trained.
+    """Train the runs one after another, and measure each result while the next run trains.
 
-    Runs that differ in their seed alone share one compiled step, and all runs on the same data one
-    bank. A run that was cut goes on from its checkpoint. A run that fails is reported, and named in
-    the error raised at the end; the others are made all the same.
+    Runs that differ only in their seed share one compiled step. Runs on the same data share one
+    patch bank. An interrupted run continues from its checkpoint. A run that fails is reported, the
+    others still run, and the error raised at the end names the failed ones.
 
     Args:
-        jobs: What to run.
-        folder: Gets ``training`` and ``evaluation`` (records), ``weights`` and ``runs``.
-        device: Where.
-        pack: Where records and weights are put together after each run, in files of 15 MiB.
-        num_workers: Processes that measure.
-        report: Told of every result.
+        jobs: The runs.
+        folder: Output folder, for ``training`` and ``evaluation`` (records), ``weights``, ``runs``.
+        device: Device to train and measure on.
+        pack: Folder for tar files of at most 15 MiB with all records and weights so far.
+        num_workers: Number of processes that measure.
+        report: Called with a line of text for every result.
     """
-    where = select_device_and_threads(device)
+    selected = select_device_and_threads(device)
     banks: dict[tuple[Any, ...], Bank] = {}
     waiting: list[tuple[Job, Future[str]]] = []
     failed: list[str] = []
     with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn")) as pool:
-        for twins in _groups(jobs):
+        for same_step in _groups(jobs):
             step: Step | None = None
-            for job in twins:
+            for job in same_step:
                 started = time.monotonic()
-                with _noted(job, failed, report):
-                    step = train_job(job, folder, step, banks, where)
+                with _failure_reported(job, failed, report):
+                    step = train_job(job, folder, step, banks, selected)
                     report(f"{job.name}: {time.monotonic() - started:.0f} s")
                     waiting.append((job, pool.submit(measure_job, job, folder, device)))
-                for one in [one for one in waiting if one[1].done()]:
-                    with _noted(one[0], failed, report):
-                        report(one[1].result())
-                    waiting.remove(one)
+                for measured in [pair for pair in waiting if pair[1].done()]:
+                    with _failure_reported(measured[0], failed, report):
+                        report(measured[1].result())
+                    waiting.remove(measured)
                 if pack:
                     pack_results(folder, pack)
         for job, result in waiting:
-            with _noted(job, failed, report):
+            with _failure_reported(job, failed, report):
                 report(result.result())
     if pack:
         pack_results(folder, pack)
     if failed:
-        raise MusigmaError(f"{len(failed)} failed: {', '.join(failed)}; what is above says why")
+        raise MusigmaError(f"{len(failed)} failed: {', '.join(failed)}; the lines above say why")
 
 
 @contextmanager
-def _noted(job: Job, failed: list[str], report: Report) -> Iterator[None]:
-    """Report what goes wrong with a run and go on: the hour of the machine is worth the others."""
+def _failure_reported(job: Job, failed: list[str], report: Report) -> Iterator[None]:
+    """Report any error of a run, so that the other runs still use the machine."""
     try:
         yield
-    except Exception:  # noqa: BLE001  whatever it is, the other runs are not to blame
+    except Exception:  # noqa: BLE001  any error; the other runs must go on
         report(f"{job.name} failed:\n{traceback.format_exc()}")
         failed.append(job.name)
 
@@ -212,15 +215,15 @@ def run_side_by_side(
     device: str = "auto",
     pack: Path | None = None,
 ) -> None:
-    """Do as `run_jobs` in several processes: while one compiles or measures, others train.
+    """Run jobs in several processes: while one process compiles or measures, others train.
 
-    Each has its own bank and says on its own what comes out. What ends is packed as it comes, and a
-    process that fails is heard of when the others have ended.
+    Each process has its own patch bank and prints its own results. Finished results are packed
+    every few seconds. If a process fails, its error is raised after the others have ended.
     """
     shares: list[list[Job]] = [[] for _ in range(at_once)]
     for group in sorted(_groups(jobs), key=lambda group: -sum(job.minutes for job in group)):
         min(shares, key=lambda share: sum(job.minutes for job in share)).extend(group)
-    run = partial(run_jobs, folder=folder, device=device, num_workers=1, report=_say)
+    run = partial(run_jobs, folder=folder, device=device, num_workers=1, report=_print_line)
     with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(run, share) for share in shares if share}
         ended: set[Future[None]] = set()
@@ -234,11 +237,11 @@ def run_side_by_side(
 
 
 def _groups(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Return those that differ in their seed alone together: they share one compiled step."""
-    return [list(twins) for _, twins in groupby(jobs, key=lambda job: replace(job.recipe, seed=0))]
+    """Group the jobs that differ only in their seed; they share one compiled step."""
+    return [list(same) for _, same in groupby(jobs, key=lambda job: replace(job.recipe, seed=0))]
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     print(text, flush=True)
 
 
@@ -249,7 +252,7 @@ def train_job(
     banks: dict[tuple[Any, ...], Bank],
     device: torch.device,
 ) -> Step:
-    """Train one run; a step of a twin run, where given, serves again."""
+    """Train one run; `step` is reused if it was compiled for the same recipe with another seed."""
     recipe = job.recipe
     run = folder / "runs" / job.name
     content = find_run(recipe, run, world=1, resume=True)
@@ -270,7 +273,7 @@ def train_job(
 
 
 def measure_job(job: Job, folder: Path, device: str) -> str:
-    """Measure what a run ended in; write its records and weights, and say how it did."""
+    """Measure the weights of a run, write its records and weights, and return a summary line."""
     run = folder / "runs" / job.name
     weights = (folder / "weights" if job.keep else run) / f"{job.name}.safetensors"
     trained = load(run / WEIGHTS)
@@ -281,28 +284,28 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     )
     model = load(weights)
     model.network.to(select_device_and_threads(device))
-    parts = []
+    scores = []
     for name in filter(None, (job.recipe.validation, *job.sets)):
-        found = evaluate_model(model, find_dataset(name), protocol_of(job.recipe, model.network))
-        ending = f"x{model.scale}" if model.scale > 1 else f"{found.protocol['noise_std']:g}"
-        found.save(folder / "evaluation" / f"{job.name}-{found.data['name']}-{ending}.json")
+        measured = evaluate_model(model, find_dataset(name), protocol_of(job.recipe, model.network))
+        ending = f"x{model.scale}" if model.scale > 1 else f"{measured.protocol['noise_std']:g}"
+        measured.save(folder / "evaluation" / f"{job.name}-{measured.data['name']}-{ending}.json")
         if name == job.recipe.validation:
-            record.result["validation"] = found.result
-        score = found.result.get("psnr_y", found.result.get("psnr"))
-        parts.append(f"{found.data['name']} {score:.3f}")
-    # Last, because a run with this record counts as done.
+            record.result["validation"] = measured.result
+        score = measured.result.get("psnr_y", measured.result.get("psnr"))
+        scores.append(f"{measured.data['name']} {score:.3f}")
+    # The training record comes last, because a run with this record counts as done.
     record.save(folder / "training" / f"{job.name}.json")
-    return f"{job.name}: {', '.join(parts)}"
+    return f"{job.name}: {', '.join(scores)}"
 
 
 def pack_results(folder: Path, target: Path) -> list[Path]:
-    """Put records and weights together in tar files small enough to bring back."""
-    kinds = ("training", "evaluation", "weights")
-    files = [path for kind in kinds for path in sorted((folder / kind).glob("[!.]*"))]
+    """Pack records and weights into tar files of at most 15 MiB."""
+    names = ("training", "evaluation", "weights")
+    files = [path for name in names for path in sorted((folder / name).glob("[!.]*"))]
     pieces: list[list[Path]] = [[]]
     size = 0
     for path in files:
-        # A member takes its size rounded up to 512 bytes, and as much again for its head.
+        # Tar rounds the size of a file up to 512 bytes and adds a header of 512 bytes.
         more = path.stat().st_size + 1024
         if pieces[-1] and size + more > PIECE - 10240:
             pieces.append([])
@@ -331,15 +334,19 @@ def _job_name(plan: str, objective: str, seed: int) -> str:
 
 
 def _changed(recipe: Recipe, objective: str, seed: int) -> Recipe:
-    """Return a recipe with another objective and seed, and a branch where one is needed."""
+    """Return a recipe with another objective and seed, and a sigma branch if it needs one."""
     if objective == recipe.objective:
         return replace(recipe, seed=seed)
     needs_sigma = Objective(objective).needs_sigma
     return replace(recipe, objective=objective, sigma=needs_sigma, seed=seed)
 
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_TEXTS = ("changes", "objectives", "sets", "records")
+
+
 def _plan(values: Mapping[str, Any], path: Path) -> Plan:
-    known = {one.name for one in fields(Plan)}
+    known = {item.name for item in fields(Plan)}
     for key in values:
         if key not in known:
             raise ConfigError(f"{path}: a run has no key {key!r}; {nearest(key, sorted(known))}")
@@ -348,5 +355,35 @@ def _plan(values: Mapping[str, Any], path: Path) -> Plan:
             raise ConfigError(f"{path}: run {values.get('name', '')!r} lacks {key!r}")
     if "recipe" not in values and "records" not in values:
         raise ConfigError(f"{path}: run {values['name']!r} lacks 'recipe'")
+    for key, value in values.items():
+        _check(key, value, f"{path}: run {values['name']!r}")
     plan: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     return Plan(**plan)
+
+
+def _check(key: str, value: Any, title: str) -> None:
+    """Refuse a value of the wrong type, and a name that would lead out of the output folder."""
+    if key == "minutes":
+        is_right, expected = _is_number(value) and value > 0, "a number above zero"
+    elif key == "keep":
+        is_right, expected = isinstance(value, bool), "true or false"
+    elif key == "seeds":
+        is_right = isinstance(value, list) and bool(value) and all(type(n) is int for n in value)
+        expected = "a list of whole numbers"
+    elif key in _TEXTS:
+        is_right = isinstance(value, list) and all(isinstance(text, str) for text in value)
+        expected = "a list of texts"
+    else:
+        is_right, expected = isinstance(value, str), "a text"
+    if not is_right:
+        raise ConfigError(f"{title}: {key} must be {expected}, got {value!r}")
+    # Records and weights are written to files of these names.
+    for name in {"name": [value], "records": value}.get(key, []):
+        if not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{title}: {key} may hold letters, digits, '.', '_' and '-' only, got {name!r}"
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -3,7 +3,7 @@
 ``python studies/huge_picture.py RECORD`` draws a PNG of 10,000 x 10,000 pixels, enlarges it
 twofold with FSRCNN, and a part of it with EDSR-baseline and its error map, by the command that
 users run. Of each result, pieces at the corners and across it are compared with `predict` on crops
-that reach as far as the network does.
+that radius as far as the network does.
 """
 
 import subprocess
@@ -65,19 +65,19 @@ def enlarge(source: Path, folder: Path, model: Path, *words: str) -> dict[str, f
 def compare(source: Path, result: Path, model: Path) -> dict[str, int]:
     """Count the 8-bit samples that differ from the network on crops, at 25 places."""
     network = load(model, scale=2).network
-    low, high = open_image(source).colours, open_image(result).colours
-    height, width = low.shape[2:]
+    small, large = open_image(source).colours, open_image(result).colours
+    height, width = small.shape[2:]
     differ = samples = 0
     for top in np.linspace(0, height - PIECE, 5).astype(int):
         for left in np.linspace(0, width - PIECE, 5).astype(int):
-            reach = network.receptive_radius
-            rows = slice(max(0, top - reach), min(height, top + PIECE + reach))
-            columns = slice(max(0, left - reach), min(width, left + PIECE + reach))
-            mean = to_uint8(predict(network, low[:, :, rows, columns]).mean)
+            radius = network.receptive_radius
+            rows = slice(max(0, top - radius), min(height, top + PIECE + radius))
+            columns = slice(max(0, left - radius), min(width, left + PIECE + radius))
+            mean = to_uint8(predict(network, small[:, :, rows, columns]).mean)
             up, across = 2 * (top - rows.start), 2 * (left - columns.start)
             ours = mean[:, :, up : up + 2 * PIECE, across : across + 2 * PIECE]
             theirs = to_uint8(
-                high[:, :, 2 * top : 2 * (top + PIECE), 2 * left : 2 * (left + PIECE)]
+                large[:, :, 2 * top : 2 * (top + PIECE), 2 * left : 2 * (left + PIECE)]
             )
             differ += int((ours != theirs).sum())
             samples += ours.numel()
@@ -86,7 +86,7 @@ def compare(source: Path, result: Path, model: Path) -> dict[str, int]:
 
 def main(record: Path) -> None:
     shipped = SHIPPED / "edsr-baseline-x2.safetensors"
-    found = {}
+    results = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         torch.manual_seed(0)
@@ -98,16 +98,16 @@ def main(record: Path) -> None:
         ):
             source = folder / "picture.png"
             draw(source, *size)
-            found[title] = enlarge(source, folder / "out", model, *words)
-            print(title, found[title], flush=True)
-            found[title] |= compare(source, folder / "out" / "picture.png", model)
-            print(title, found[title], flush=True)
+            results[title] = enlarge(source, folder / "out", model, *words)
+            print(title, results[title], flush=True)
+            results[title] |= compare(source, folder / "out" / "picture.png", model)
+            print(title, results[title], flush=True)
     Record(
         kind="benchmark",
         model={"name": "fsrcnn", "scale": 2, "params": num_params(network), "digest": ""},
         protocol={"name": "huge-picture", "memory": MEMORY, "threads": torch.get_num_threads()},
         data={"name": "rings drawn by code", "hash": "generated"},
-        result=found,
+        result=results,
         provenance=provenance(torch.device("cpu")),
     ).save(record)
 

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
-from studies.paper.measurements import Book, Measurement
+from studies.paper.measurements import Measurement, RecordSet
 from studies.paper.study import budget_key, run_title, set_name
 from studies.paper.tables import Cell, Row, Table, seed_means
-from studies.readme_tables import SETS
+from studies.result_tables import SETS
 
 TITLE = "Error bars: the sigma branch and its baselines"
 
@@ -54,19 +54,20 @@ class Entry(NamedTuple):
     measurement: Measurement
 
 
-def leaderboard_table(book: Book) -> Table:
+def leaderboard_table(record_set: RecordSet) -> Table:
     """Return the table of every set on which two methods or more were measured.
 
     Methods are compared that were trained for an equal budget and calibrated alike.
     """
     groups: dict[tuple[str, str, str], list[Entry]] = {}
-    for one in _entries(book):
-        found = one.measurement
-        key = one.calibration + budget_key(_without_own(found.recipe))
-        groups.setdefault((run_title(found), key, set_name(found)), []).append(one)
+    for entry in _entries(record_set):
+        measurement = entry.measurement
+        key = entry.calibration + budget_key(_without_dropout(measurement.recipe))
+        group = run_title(measurement), key, set_name(measurement)
+        groups.setdefault(group, []).append(entry)
     rows: list[Row] = []
     for (title, _, name), entries in sorted(groups.items(), key=lambda item: _order(item[0])):
-        if len({one.method for one in entries}) > 1:
+        if len({entry.method for entry in entries}) > 1:
             rows += [Row((title, name, *names), cells) for names, cells in _rows(entries)]
     notes = [
         "Every sigma is calibrated in the same way on the same held-out images: one factor of "
@@ -75,7 +76,8 @@ def leaderboard_table(book: Book) -> Table:
         "Rows without numbers have not been measured yet.",
     ]
     if not rows:
-        notes = ["No records yet: musigma evaluate --baseline tta --calibrate-on DIV2K_crops."]
+        command = "musigma evaluate --baseline tta --calibrate-on DIV2K_crops --record FILE"
+        notes = [f"No records yet: `{command}` makes one."]
     return Table(
         name="leaderboard",
         title=TITLE,
@@ -87,52 +89,52 @@ def leaderboard_table(book: Book) -> Table:
     )
 
 
-def _without_own(recipe: Mapping[str, Any]) -> dict[str, Any]:
+def _without_dropout(recipe: Mapping[str, Any]) -> dict[str, Any]:
     """Leave out the dropout, which one method brings along."""
     settings = {k: v for k, v in recipe.get("settings", {}).items() if k != "dropout"}
     return {**recipe, "settings": settings}
 
 
-def _entries(book: Book) -> Iterator[Entry]:
-    for one in (*book.measurements, *book.baselines):
-        model = book.records[one.source].model
+def _entries(record_set: RecordSet) -> Iterator[Entry]:
+    for measurement in (*record_set.measurements, *record_set.baselines):
+        model = record_set.records[measurement.source].model
         # Older records do not say how they were calibrated, and could be compared with any.
         fit = model.get("calibration") or {}
-        if "pll_calibrated" in one.result and fit.get("data"):
+        if "pll_calibrated" in measurement.result and fit.get("data"):
             calibration = f"{fit['method']} {fit['coverage']} {fit['data']['hash']}"
-            yield Entry(_method(one), calibration, model.get("num_passes", 1), one)
+            yield Entry(_method(measurement), calibration, model.get("num_passes", 1), measurement)
 
 
-def _method(one: Measurement) -> str:
-    if one.baseline:
-        return BASELINES[one.baseline]
-    return next((name for term, name in HEADS.items() if term in one.objective), BRANCH)
+def _method(measurement: Measurement) -> str:
+    if measurement.baseline:
+        return BASELINES[measurement.baseline]
+    return next((name for term, name in HEADS.items() if term in measurement.objective), BRANCH)
 
 
 def _rows(entries: Sequence[Entry]) -> Iterator[tuple[tuple[str, str], tuple[Cell, ...]]]:
     """Yield a row for each method, objective and cost, an empty one for a method without any."""
     for method in METHODS:
         runs: dict[tuple[str, int], list[Measurement]] = {}
-        for one in entries:
-            if one.method == method:
-                found = one.measurement
-                objective = found.recipe.get("objective", found.objective)
-                runs.setdefault((objective, one.num_passes), []).append(found)
-        for (objective, num_passes), some in sorted(runs.items(), key=lambda item: item[0]):
-            cells = [_cell(some, *column) for column in COLUMNS.values()]
+        for entry in entries:
+            if entry.method == method:
+                measurement = entry.measurement
+                objective = measurement.recipe.get("objective", measurement.objective)
+                runs.setdefault((objective, entry.num_passes), []).append(measurement)
+        for (objective, num_passes), measured in sorted(runs.items(), key=lambda item: item[0]):
+            cells = [_cell(measured, *column) for column in COLUMNS.values()]
             yield (method, objective), (*cells, Cell(str(num_passes)))
         if not runs:
             yield (method, ""), (Cell(),) * (len(COLUMNS) + 1)
 
 
-def _cell(found: Sequence[Measurement], metrics: Sequence[str], decimals: int) -> Cell:
+def _cell(measured: Sequence[Measurement], metrics: Sequence[str], decimals: int) -> Cell:
     """Average over the seeds, and say how far they are apart."""
-    told = [(one, one.result[m]) for one in found for m in metrics if m in one.result]
-    values = seed_means((one.seed, value) for one, value in told)
-    if not values:
+    values = [(run, run.result[m]) for run in measured for m in metrics if m in run.result]
+    means = seed_means((run.seed, value) for run, value in values)
+    if not means:
         return Cell()
-    spread = f" ± {stdev(values):.{decimals}f}" if len(values) > 1 else ""
-    return Cell(f"{fmean(values):.{decimals}f}{spread}", tuple(one.source for one, _ in told))
+    spread = f" ± {stdev(means):.{decimals}f}" if len(means) > 1 else ""
+    return Cell(f"{fmean(means):.{decimals}f}{spread}", tuple(run.source for run, _ in values))
 
 
 def _order(key: tuple[str, str, str]) -> tuple[str, str, int, str]:

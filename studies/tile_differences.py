@@ -42,7 +42,7 @@ def differences(network: Network) -> dict[str, float]:
 
 
 def main(record: Path) -> None:
-    found = {}
+    results = {}
     for entry in entries():
         with torch.device("meta"):
             is_local = create(entry.name, scale=entry.scales[0]).receptive_radius is not None
@@ -51,22 +51,22 @@ def main(record: Path) -> None:
         torch.manual_seed(0)
         settings = SMALLER.get(entry.name, {})
         network = create(entry.name, scale=entry.scales[0], **settings).eval()
-        found[entry.name] = differences(network)
-        print(entry.name, found[entry.name], flush=True)
+        results[entry.name] = differences(network)
+        print(entry.name, results[entry.name], flush=True)
     for file in sorted(Path(os.environ.get("MUSIGMA_CHECKPOINTS", "")).rglob("*.pth")):
         try:
             network = load(file).network
         except MusigmaError:
             continue
         if network.receptive_radius is None:
-            found[f"released {file.stem}"] = differences(network)
-            print(file.stem, found[f"released {file.stem}"], flush=True)
+            results[f"released {file.stem}"] = differences(network)
+            print(file.stem, results[f"released {file.stem}"], flush=True)
     Record(
         kind="benchmark",
         model={"name": "networks without a radius", "scale": 0, "params": 0, "digest": ""},
         protocol={"name": "tile-differences", "size": list(SIZE), "tile": TILE, "smaller": SMALLER},
         data={"name": "waves drawn by code", "hash": "generated"},
-        result=found,
+        result=results,
         provenance=provenance(torch.device("cpu")),
         seed=0,
     ).save(record)

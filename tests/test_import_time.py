@@ -5,7 +5,7 @@ import sys
 from statistics import median
 
 LIMIT = 0.3  # seconds beyond torch
-HEAVY = {"PIL", "gradio", "matplotlib", "onnx", "onnxruntime", "openvino", "ray", "skimage"}
+HEAVY = {"PIL", "bm3d", "matplotlib", "onnx", "onnxruntime", "openvino", "ray", "skimage"}
 
 
 def run(code: str) -> str:

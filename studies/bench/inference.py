@@ -1,6 +1,7 @@
-"""What a forward pass costs: of each network, and of one network with every engine."""
+"""The cost of a forward pass: of every network, and of one network with every engine."""
 
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -34,34 +35,44 @@ def bench_forward(
     width: int,
     report: Report = lambda _: None,
 ) -> dict[str, dict[str, Any]]:
-    """Return seconds and peak memory of a forward pass with fresh weights, by network.
+    """Return seconds and peak memory of a forward pass with random weights, by network.
 
-    Each network runs in a new process, since the peak of a process never comes down again; what
-    the process held before the pass is given beside it. On a machine with other work the time of
-    the processor tells more than that of the clock.
+    Each network runs in a new process, because the peak memory of a process never goes down. A
+    network whose process fails or is killed has an ``error`` instead of numbers. On a busy machine
+    the processor time says more than the time on the clock.
     """
-    found = {}
+    results = {}
     for name in names:
         words = [name, str(scale), str(height), str(width)]
         command = [sys.executable, "-m", __name__, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        if done.returncode == 0:
-            found[name] = json.loads(done.stdout)
-        else:
-            found[name] = {"error": done.stderr.strip().splitlines()[-1]}
-        report(f"{name}: {found[name]}")
-    return found
+        results[name] = _outcome(done)
+        report(f"{name}: {', '.join(f'{key} {value}' for key, value in results[name].items())}")
+    return results
+
+
+def _outcome(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """Return what a process measured, or why it did not."""
+    if done.returncode == 0:
+        measured: dict[str, Any] = json.loads(done.stdout)
+        return measured
+    if done.returncode < 0:  # killed, so it could not say why
+        name = signal.Signals(-done.returncode).name
+        hint = "; it probably needed too much memory" if name == "SIGKILL" else ""
+        return {"error": f"the process was killed by {name}{hint}"}
+    lines = done.stderr.strip().splitlines()
+    return {"error": lines[-1] if lines else f"the process ended with code {done.returncode}"}
 
 
 def measure(name: str, scale: int, height: int, width: int) -> dict[str, float]:
     """Run one forward pass in this process and measure it."""
     generator = torch.Generator().manual_seed(0)
     network = create(name, scale=scale).eval()
-    low = torch.rand(1, network.in_channels, height, width, generator=generator)
+    degraded = torch.rand(1, network.in_channels, height, width, generator=generator)
     before = peak_memory()
     start, busy = time.perf_counter(), time.process_time()
     with torch.inference_mode():
-        network(low)
+        network(degraded)
     return {
         "seconds": round(time.perf_counter() - start, 3),
         "cpu_seconds": round(time.process_time() - busy, 3),
@@ -80,18 +91,18 @@ def bench_inference(
     num_rounds: int,
     report: Report = lambda _: None,
 ) -> dict[str, Any]:
-    """Time engines of a network on one tile, with sigma and without, in turns.
+    """Time the engines of a network on one tile, with sigma and without, in turns.
 
-    On a GPU the tile lies there and ten runs are waited for together; ``to_host_ms`` is one run
-    from host memory to host memory. Differences are those from plain float32.
+    On a GPU the tile is already in its memory, and one wait follows ten runs; ``to_host_ms`` is one
+    run from host memory to host memory. Differences are those from plain float32.
 
     Args:
         network: In evaluation mode, on its device.
-        engines: By name; what `all_engines` returns.
-        height: Of the input.
-        width: Of the input.
-        num_rounds: How often each engine has its turn; times are medians.
-        report: Told of every engine.
+        engines: The engines by name, as `all_engines` returns them.
+        height: Height of the input.
+        width: Width of the input.
+        num_rounds: How often each engine is timed; times are medians.
+        report: Called with a line of text for every engine.
     """
     tile = sample_tile(network, height, width)
     bare = all_engines(mean_only(network))
@@ -124,7 +135,7 @@ def bench_inference(
             "rms_difference": trial.rms,
             "largest_difference": trial.largest,
         }
-        report(f"{label}: {timings[label]}")
+        report(f"{label}: {timings[label]['median_ms']} ms")
     auto = pick_fastest([trial for label, trial in trials.items() if label != EXTRA]).engine.name
     exact = [label for label, trial in trials.items() if trial.rms <= MAX_RMS]
     fastest = min(exact, key=lambda label: trials[label].seconds)
@@ -139,27 +150,27 @@ def bench_inference(
 
 
 EXTRA = "torch-fp16, no graph"
-"""What is measured on a GPU besides the engines that ``auto`` looks at."""
+"""Measured on a GPU in addition to the engines that ``auto`` compares."""
 
 
 def all_engines(network: Network, *, report: Report = lambda _: None) -> dict[str, Engine]:
     """Return plain float32 and every other engine that this machine has, by name."""
     engines: list[Engine] = [TorchEngine(network), *candidates(network, report=report)]
-    found = {engine.name: engine for engine in engines}
+    by_name = {engine.name: engine for engine in engines}
     if device_of(network).type == "cuda":
-        found[EXTRA] = TorchEngine(network, precision="fp16")
-    return found
+        by_name[EXTRA] = TorchEngine(network, precision="fp16")
+    return by_name
 
 
 def time_engine(engine: Engine, tile: Tensor) -> float:
-    """Return the seconds of one run; on a GPU of ten, without the way there and back."""
+    """Return the seconds of one run; on a GPU without the copies to and from the host."""
     if not isinstance(engine, TorchEngine) or engine.device.type != "cuda":
         return to_host(engine, tile)
-    there = tile.to(engine.device)
+    on_device = tile.to(engine.device)
     torch.cuda.synchronize(engine.device)
     start = time.perf_counter()
     for _ in range(10):
-        engine.run(there)
+        engine.run(on_device)
     torch.cuda.synchronize(engine.device)
     return (time.perf_counter() - start) / 10
 

@@ -1,10 +1,11 @@
-"""How fast training is, beside the loops that people write: medians of one run on one machine."""
+"""The time of a training step, beside plain PyTorch loops: medians of one run on one machine."""
 
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -42,18 +43,18 @@ def bench_training(
     Args:
         recipe: Network, scale, batch and patch to time.
         bank: The training data, on the device.
-        images: The same as bytes, for the loop that reads files.
-        device: Where.
+        images: The same images as bytes, for the loop that reads files.
+        device: Device to train on.
         num_steps: Steps to time after the warm-up.
-        large_batch: A second batch size, to see what the hardware can give.
+        large_batch: A second, larger batch size.
         num_workers: Processes of the DataLoader.
-        report: Told of every timing as it is made.
+        report: Called with a line of text for every timing.
     """
-    found: dict[str, dict[str, float]] = {}
+    timings: dict[str, dict[str, float]] = {}
 
     def note(name: str, recipe: Recipe, times: list[float]) -> None:
-        found[name] = _summary(recipe, times)
-        report(f"{name}: {found[name]}")
+        timings[name] = _summary(recipe, times)
+        report(f"{name}: {timings[name]['median_ms']} ms")
 
     plain = replace(recipe, objective="l1", sigma=False)
     note("plain loop", plain, time_plain(plain, _from_bank(plain, bank), device, num_steps))
@@ -71,20 +72,20 @@ def bench_training(
         note(name, variant, time_ours(variant, bank, device, num_steps))
     large = replace(plain, batch=large_batch)
     note(f"l1, batch {large_batch}", large, time_ours(large, bank, device, -(-num_steps // 4)))
-    medians = {name: values["median_ms"] for name, values in found.items()}
+    medians = {name: values["median_ms"] for name, values in timings.items()}
     return {
-        "timings": found,
+        "timings": timings,
         "times_faster_than_plain": medians["plain loop"] / medians["l1"],
         "times_faster_than_dataloader": medians["plain loop, DataLoader"] / medians["l1"],
         "expected_l1_over_l1": medians["expected_l1"] / medians["l1"],
         "sigma_over_l1": medians["expected_l1 + sigma"] / medians["l1"],
         "narrow_sigma_over_l1": medians["expected_l1 + narrow sigma"] / medians["l1"],
-        "large_batch_tflops": found[f"l1, batch {large_batch}"]["tflops"],
+        "large_batch_tflops": timings[f"l1, batch {large_batch}"]["tflops"],
     }
 
 
 def time_ours(recipe: Recipe, bank: Bank, device: torch.device, num_steps: int) -> list[float]:
-    """Return the seconds of each of our steps, waiting for the device after every few."""
+    """Return the seconds of each of our steps."""
     step = Step(recipe, build_network(recipe), Objective(recipe.objective), bank, device=device)
     step.prepare()
     return _time(lambda: step(recipe.learning_rate), device, num_steps)
@@ -93,19 +94,30 @@ def time_ours(recipe: Recipe, bank: Bank, device: torch.device, num_steps: int) 
 def time_plain(
     recipe: Recipe, batches: Iterator[tuple[Tensor, Tensor]], device: torch.device, num_steps: int
 ) -> list[float]:
-    """Return the seconds of each step of the loop of a tutorial: eager, float32 with TF32."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    """Return the seconds of each step of a plain loop: eager, float32 with TF32."""
     network = create(recipe.network, scale=recipe.scale, **recipe.settings).to(device)
     optimizer = torch.optim.Adam(network.parameters(), lr=recipe.learning_rate)
 
     def step() -> None:
-        low, target = (part.to(device, non_blocking=True) for part in next(batches))
+        degraded, target = (part.to(device, non_blocking=True) for part in next(batches))
         optimizer.zero_grad()
-        loss = (network(low).mean - target).abs().mean()
+        loss = (network(degraded).mean - target).abs().mean()
         loss.backward()
         optimizer.step()
 
-    return _time(step, device, num_steps)
+    with _tf32_allowed():
+        return _time(step, device, num_steps)
+
+
+@contextmanager
+def _tf32_allowed() -> Iterator[None]:
+    """Let float32 products use TF32 inside the block, as tutorials do."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
 def _time(step: Callable[[], None], device: torch.device, num_steps: int) -> list[float]:
@@ -144,8 +156,8 @@ def _summary(recipe: Recipe, times: list[float]) -> dict[str, float]:
 
 
 def _from_bank(recipe: Recipe, bank: Bank) -> Iterator[tuple[Tensor, Tensor]]:
-    # Made before the clock runs: launched one by one, the operations that choose patches would slow
-    # a loop down that waits for its host already.
+    # Made before timing starts: choosing patches launches many small operations, which would slow
+    # down a loop that already waits for the CPU.
     steps = [torch.tensor(number, device=bank.device) for number in range(WARM_UP)]
     made = [bank.sample(step, batch=recipe.batch, seed=recipe.seed) for step in steps]
     return cycle([(patches.degraded.contiguous(), patches.target.contiguous()) for patches in made])
@@ -195,8 +207,8 @@ class _PairFiles(Dataset[tuple[Tensor, Tensor]]):
         from PIL import Image
 
         low, target = (
-            np.asarray(Image.open(self.folder / f"{number}-{kind}.png").convert("RGB"))
-            for kind in ("low", "target")
+            np.asarray(Image.open(self.folder / f"{number}-{part}.png").convert("RGB"))
+            for part in ("low", "target")
         )
         top = int(torch.randint(low.shape[0] - self.patch + 1, ()))
         left = int(torch.randint(low.shape[1] - self.patch + 1, ()))

@@ -1,5 +1,6 @@
-"""``musigma bench``: ratios against the plain way, in one run."""
+"""``python -m studies bench``: times and ratios, measured in one run."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,10 +18,12 @@ if TYPE_CHECKING:
     from musigma.prediction.engines import Engine
     from musigma.training.recipe import Recipe
 
+DEFAULT_MODEL = "edsr-baseline"
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Measure speed as ratios against the plain way, in one run.")
+    group = typer.Typer(help="Measure speed, as ratios to plain PyTorch in the same run.")
     group.command("train")(bench_train)
     group.command("infer")(bench_infer)
     group.command("forward")(bench_forward)
@@ -28,22 +31,24 @@ def add_to(app: typer.Typer) -> None:
 
 
 def bench_train(
-    recipe: Annotated[str, typer.Option(help="Whose network, batch and patch to time.")] = "paper",
+    recipe: Annotated[
+        str, typer.Option(help="Recipe with the network, batch and patch to time.")
+    ] = "paper",
     steps: Annotated[int, typer.Option(help="Steps to time after the warm-up.")] = 200,
-    large_batch: Annotated[int, typer.Option(help="Second batch size.")] = 256,
-    workers: Annotated[int, typer.Option(help="Processes of the DataLoader.")] = 16,
+    large_batch: Annotated[int, typer.Option(help="A second batch size.")] = 256,
+    workers: Annotated[int, typer.Option(help="Number of processes of the DataLoader.")] = 16,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     record: Annotated[Path | None, typer.Option(help="Write the record here.")] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
-    """Time the training step against a plain PyTorch loop and one fed by a DataLoader."""
+    """Time the training step, a plain PyTorch loop, and a loop fed by a DataLoader."""
     from musigma.datasets.patch_bank import build_bank, load_images
     from musigma.prediction.device import select_device_and_threads
-    from musigma.training.recipe import load_recipe
     from musigma.training.setup import training_data
     from studies.bench.training import bench_training
+    from studies.study_recipes import load_study_recipe
 
-    chosen, where = load_recipe(recipe), select_device_and_threads(device)
+    chosen, selected = load_study_recipe(recipe), select_device_and_threads(device)
     dataset = training_data(chosen)
     with progress_bar(quiet=json) as bar:
         task = bar.add_task("loading images", total=len(dataset.items))
@@ -52,19 +57,19 @@ def bench_train(
             num_channels=chosen.channels,
             progress=lambda done, _: bar.update(task, completed=done),
         )
-    bank = build_bank(images, degradation=chosen.degradation, patch=chosen.patch, device=where)
+    bank = build_bank(images, degradation=chosen.degradation, patch=chosen.patch, device=selected)
     result = bench_training(
         chosen,
         bank,
         images,
-        device=where,
+        device=selected,
         num_steps=steps,
         large_batch=large_batch,
         num_workers=workers,
         report=screen.print,
     )
     if record:
-        _record(chosen, dataset, where, result).save(record)
+        _record(chosen, dataset, selected, result).save(record)
     if json:
         print_json(result)
     else:
@@ -74,12 +79,19 @@ def bench_train(
 
 
 def bench_infer(
-    model: Annotated[str, typer.Option(help="A name, or a weights file.")] = "edsr-baseline",
-    scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = 2,
-    height: Annotated[int | None, typer.Option(help="Of the input; 180, on a GPU 360.")] = None,
-    width: Annotated[int | None, typer.Option(help="Of the input; 320, on a GPU 640.")] = None,
-    rounds: Annotated[int, typer.Option(help="Turns of each engine.")] = 9,
-    data: Annotated[str, typer.Option(help="Set for the PSNR of each engine.")] = "Set5",
+    model: Annotated[str, typer.Option(help="Model name or weights file.")] = DEFAULT_MODEL,
+    scale: Annotated[int | None, typer.Option(help="Zoom factor; 2 for the default model.")] = None,
+    noise_std: Annotated[
+        float, typer.Option(help="Noise level for the PSNR of a denoiser, in 8-bit levels.")
+    ] = 25.0,
+    height: Annotated[
+        int | None, typer.Option(help="Height of the input; 180, on a GPU 360.")
+    ] = None,
+    width: Annotated[
+        int | None, typer.Option(help="Width of the input; 320, on a GPU 640.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="How often each engine is timed.")] = 9,
+    data: Annotated[str, typer.Option(help="Data set for the PSNR of each engine.")] = "Set5",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     record: Annotated[Path | None, typer.Option(help="Write the record here.")] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
@@ -93,15 +105,20 @@ def bench_infer(
     from musigma.prediction.device import select_device_and_threads
     from studies.bench.inference import all_engines, bench_inference
 
-    loaded, where = load(model, scale=scale), select_device_and_threads(device)
-    network = loaded.network.to(where)
-    default = (360, 640) if where.type == "cuda" else (180, 320)
+    if scale is None and model == DEFAULT_MODEL:
+        scale = 2
+    loaded, selected = load(model, scale=scale), select_device_and_threads(device)
+    # Everything that can fail comes before the timing, which takes minutes.
+    psnr_of, described = _psnr_on(loaded, data, noise_std)
+    network = loaded.network.to(selected)
+    default = (360, 640) if selected.type == "cuda" else (180, 320)
     height, width = height or default[0], width or default[1]
     engines = all_engines(network, report=screen.print)
     result = bench_inference(
         network, engines, height=height, width=width, num_rounds=rounds, report=screen.print
     )
-    facts = _add_psnr(loaded, engines, data, result["timings"])
+    for label, engine in engines.items():
+        result["timings"][label] |= psnr_of(engine)
     if record:
         Record(
             kind="benchmark",
@@ -119,9 +136,9 @@ def bench_infer(
                 "threads": torch.get_num_threads(),
                 "versions": _versions("onnxruntime", "openvino"),
             },
-            data=facts,
+            data=described,
             result=result,
-            provenance=provenance(where),
+            provenance=provenance(selected),
         ).save(record)
     if json:
         print_json(result)
@@ -129,14 +146,13 @@ def bench_infer(
         _show_engines(result)
 
 
-NOISE_STD = 25.0
-"""Noise level, in 8-bit levels, at which denoisers are measured."""
+def _psnr_on(
+    model: "Model", data: str, noise_std: float
+) -> tuple["Callable[[Engine], dict[str, float]]", dict[str, Any]]:
+    """Return what measures the PSNR of an engine, and the description of the data.
 
-
-def _add_psnr(
-    model: "Model", engines: "dict[str, Engine]", data: str, timings: dict[str, dict[str, float]]
-) -> dict[str, Any]:
-    """Measure the mean of every engine, where the data is there; describe the data."""
+    Without the data nothing is measured, and the benchmark says so.
+    """
     from musigma.datasets.catalog import data_hash, find_dataset
     from musigma.evaluation import evaluate, protocol_for
     from musigma.types import DataError
@@ -145,23 +161,27 @@ def _add_psnr(
         dataset = find_dataset(data)
     except DataError as error:
         screen.print(f"no PSNR: {error}")
-        return {"name": "waves made by code", "hash": "generated"}
-    protocol = protocol_for(model.network, noise_std=None if model.scale > 1 else NOISE_STD)
-    key = "psnr_y" if model.scale > 1 else "psnr"
-    for label, engine in engines.items():
-        summary = evaluate(model.network, dataset, protocol, engine=engine).summary
-        timings[label][key] = round(summary[key], 4)
-    return {"name": dataset.name, "num_images": len(dataset.items), "hash": data_hash(dataset)}
+        return lambda _: {}, {"name": "waves made by code", "hash": "generated"}
+    network = model.network
+    protocol = protocol_for(network, noise_std=noise_std if model.scale == 1 else None)
+    name = "psnr_y" if model.scale > 1 else "psnr"
+
+    def measure(engine: "Engine") -> dict[str, float]:
+        summary = evaluate(network, dataset, protocol, engine=engine).summary
+        return {name: round(summary[name], 4)}
+
+    num_images = len(dataset.items)
+    return measure, {"name": dataset.name, "num_images": num_images, "hash": data_hash(dataset)}
 
 
 def _versions(*packages: str) -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {}
+    versions = {}
     for package in packages:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            versions[package] = version(package)
+    return versions
 
 
 def _show_engines(result: dict[str, Any]) -> None:
@@ -173,24 +193,26 @@ def _show_engines(result: dict[str, Any]) -> None:
         "mean_only_ms": ".1f",
         "times_faster": ".2f",
         "rms_difference": ".1e",
-        "psnr_y": ".3f",
         "psnr": ".3f",
     }
     table.add_column("engine")
     for heading in columns:
         table.add_column(heading.replace("_", " "), justify="right")
     for label, values in result["timings"].items():
-        cells = [format(values[key], how) for key, how in columns.items() if key in values]
+        shown = values | {"psnr": values.get("psnr_y", values.get("psnr"))}
+        cells = [format(shown[key], how) for key, how in columns.items() if shown[key] is not None]
         table.add_row(label, *cells)
     results.print(table)
     results.print(f"auto: {result['auto']}, {result['auto_times_faster']} times as fast as torch")
 
 
 def bench_forward(
-    names: Annotated[list[str] | None, typer.Argument(help="Networks; all if none.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of networks; by default all.")
+    ] = None,
     scale: Annotated[int, typer.Option(help="Zoom factor.")] = 2,
-    height: Annotated[int, typer.Option(help="Of the input.")] = 180,
-    width: Annotated[int, typer.Option(help="Of the input.")] = 320,
+    height: Annotated[int, typer.Option(help="Height of the input.")] = 180,
+    width: Annotated[int, typer.Option(help="Width of the input.")] = 320,
     record: Annotated[Path | None, typer.Option(help="Write the record here.")] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
@@ -217,19 +239,19 @@ def bench_forward(
 
 
 def _record(
-    chosen: "Recipe", dataset: "Dataset", where: "torch.device", result: dict[str, Any]
+    chosen: "Recipe", dataset: "Dataset", device: "torch.device", result: dict[str, Any]
 ) -> "Record":
     from musigma.datasets.catalog import data_hash
     from musigma.evaluation.record import Record, provenance
     from musigma.networks import card
 
-    facts = card(chosen.network, scale=chosen.scale)
+    costs = card(chosen.network, scale=chosen.scale)
     return Record(
         kind="benchmark",
-        model={"name": facts.name, "scale": facts.scale, "params": facts.params, "digest": ""},
+        model={"name": costs.name, "scale": costs.scale, "params": costs.params, "digest": ""},
         protocol={"name": "train-step", "batch": chosen.batch, "patch": chosen.patch},
         data={"name": dataset.name, "num_images": len(dataset.items), "hash": data_hash(dataset)},
         result=result,
-        provenance=provenance(where),
+        provenance=provenance(device),
         seed=chosen.seed,
     )

@@ -1,4 +1,4 @@
-"""``musigma campaign``: which runs are done, and the next ones."""
+"""``python -m studies campaign``: which runs are done, and the next ones."""
 
 from functools import partial
 from pathlib import Path
@@ -7,25 +7,30 @@ from typing import Annotated
 import typer
 
 from musigma.cli.common import print_json, results, screen
+from studies.paper.measurements import RESULTS
 
 File = Annotated[Path, typer.Option("--file", help="The campaign file.")]
-CAMPAIGN, RESULTS = Path("studies/campaign.toml"), Path("studies/results")
+CAMPAIGN = Path(__file__).parents[1] / "campaign.toml"
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(help="Turn GPU minutes into records and weights, in order.")
+    group = typer.Typer(help="Run the training runs of studies/campaign.toml in order.")
     group.command("status")(status)
-    group.command("next", epilog="Example: `musigma campaign next --minutes 25 -o out`")(go_on)
+    group.command("next", epilog="Example: `python -m studies campaign next --minutes 25 -o out`")(
+        run_next
+    )
     app.add_typer(group, name="campaign")
 
 
 def status(
     file: File = CAMPAIGN,
-    results_folder: Annotated[Path, typer.Option("--results", help="Of the records.")] = RESULTS,
+    results_folder: Annotated[
+        Path, typer.Option("--results", help="Folder of the records.")
+    ] = RESULTS,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
-    """Say which runs have their records, and what they found."""
+    """List the runs, how many of them have their records, and their findings."""
     from rich.table import Table
 
     from studies.campaign import load_campaign
@@ -43,37 +48,47 @@ def status(
     if json:
         print_json(rows)
         return
-    table = Table("run", "done", "minutes", "what it found, or is for")
+    table = Table("run", "done", "minutes", "finding, or question")
     for row in rows:
         done = f"{row['done']}/{row['runs']}"
         table.add_row(str(row["name"]), done, f"{row['minutes']:g}", str(row["text"]))
     results.print(table)
 
 
-def go_on(
-    minutes: Annotated[float, typer.Option(help="How long the machine is ours.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="For records, weights, runs.")],
+def run_next(
+    minutes: Annotated[float, typer.Option(help="Minutes for which runs are started at most.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Output folder for records, weights and runs.")
+    ],
     file: File = CAMPAIGN,
-    results_folder: Annotated[Path, typer.Option("--results", help="Of the records.")] = RESULTS,
+    results_folder: Annotated[
+        Path, typer.Option("--results", help="Folder of the records.")
+    ] = RESULTS,
     pack: Annotated[
-        Path | None, typer.Option(help="Put what is to be brought back here, in 15 MiB pieces.")
+        Path | None, typer.Option(help="Folder for tar files of records and weights, 15 MiB each.")
     ] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Runs to train side by side.")] = 1,
-    only: Annotated[list[str] | None, typer.Option(help="Of these entries alone.")] = None,
+    at_once: Annotated[
+        int, typer.Option(min=1, help="Number of runs to train at the same time.")
+    ] = 1,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Run only this entry; can be given several times.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the runs without starting them.")
+    ] = False,
 ) -> None:
-    """Make the next runs that fit a time: train, measure, write records and weights."""
+    """Train and measure the next runs that fit the given minutes."""
     from studies.campaign import load_campaign, next_jobs, run_jobs, run_side_by_side
 
     jobs = next_jobs(load_campaign(file, only=only), results_folder, minutes=minutes)
     for job in jobs:
         screen.print(f"next: {job.name} ({job.minutes:.1f} minutes)")
     if not jobs:
-        screen.print(f"nothing is left to run that fits {minutes:g} minutes")
+        screen.print(f"no run is left that fits {minutes:g} minutes")
     elif at_once > 1 and not dry_run:
         run_side_by_side(jobs, output, at_once=at_once, device=device, pack=pack)
     elif not dry_run:
-        # What went wrong with a run may hold brackets, which are no markup.
-        say = partial(screen.print, markup=False)
-        run_jobs(jobs, output, device=device, pack=pack, report=say)
+        # An error message may hold brackets, which rich would read as markup.
+        report = partial(screen.print, markup=False)
+        run_jobs(jobs, output, device=device, pack=pack, report=report)

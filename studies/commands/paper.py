@@ -1,4 +1,4 @@
-"""``musigma paper``: the paper's tables and figures again, beside what was measured."""
+"""``python -m studies paper``: the paper's tables and figures, with our measurements."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from musigma.cli.common import print_json, progress_bar, results, screen
 
 Records = Annotated[
-    Path | None, typer.Option(help="Folder of records; studies/results of the repository.")
+    Path | None, typer.Option(help="Folder of records; by default studies/results.")
 ]
 Json = Annotated[bool, typer.Option(help="Print JSON.")]
 
@@ -16,9 +16,10 @@ Json = Annotated[bool, typer.Option(help="Print JSON.")]
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        help="The paper's tables and figures again, beside what was measured.",
+        help="The paper's tables and figures, with our measurements.",
         invoke_without_command=True,
-        epilog="Examples: `musigma paper table ablation`, `musigma paper all -o out/paper`",
+        epilog="Examples: `python -m studies paper table ablation`, "
+        "`python -m studies paper all -o out/paper`",
     )
     group.callback()(contents)
     group.command("table")(table)
@@ -42,24 +43,26 @@ def contents(context: typer.Context, json: Json = False) -> None:
     if json:
         print_json({"tables": tables, "figures": figures})
         return
-    for kind, titles in (("table", tables), ("figure", figures)):
+    for group, titles in (("table", tables), ("figure", figures)):
         for name, title in titles.items():
-            results.print(f"{kind:6}  {name:15}  {title}")
+            results.print(f"{group:6}  {name:15}  {title}")
 
 
 def table(
-    name: Annotated[str, typer.Argument(help="Such as ablation; musigma paper lists them.")],
+    name: Annotated[
+        str, typer.Argument(help="Such as ablation; `python -m studies paper` lists them.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Write it here, as .md or .html.")
     ] = None,
     records: Records = None,
     json: Json = False,
 ) -> None:
-    """Print a table: the paper's numbers, and below each row what the records hold of it."""
-    from studies.paper.measurements import open_book
+    """Print a table: each row of the paper, and below it what our records measured."""
+    from studies.paper.measurements import load_records
     from studies.paper.report import make_table, write_table
 
-    made = make_table(name, open_book(records))
+    made = make_table(name, load_records(records))
     if output is not None:
         write_table(output, made)
     if json:
@@ -71,7 +74,9 @@ def table(
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help="Such as landscape; musigma paper lists them.")],
+    name: Annotated[
+        str, typer.Argument(help="Such as landscape; `python -m studies paper` lists them.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The file, .png or .svg.")],
     records: Records = None,
     json: Json = False,
@@ -79,15 +84,15 @@ def figure(
     """Draw a figure."""
     from musigma.restoration.figures import write_picture
     from studies.paper.figures import draw
-    from studies.paper.measurements import open_book
+    from studies.paper.measurements import load_records
 
     with progress_bar(quiet=json) as bar:
         bar.add_task(f"drawing {name}", total=None)
-        drawing = draw(name, open_book(records))
+        drawing = draw(name, load_records(records))
         write_picture(output, drawing.figure)
     if json:
-        facts = {"caption": drawing.caption, "records": list(drawing.sources)}
-        print_json({"file": str(output), **facts})
+        origin = {"caption": drawing.caption, "records": list(drawing.sources)}
+        print_json({"file": str(output), **origin})
     else:
         screen.print(f"{drawing.caption}\nwritten to {output}")
 
@@ -98,14 +103,14 @@ def everything(
     json: Json = False,
 ) -> None:
     """Write all tables and figures, and one page that holds them."""
-    from studies.paper.measurements import open_book
+    from studies.paper.measurements import load_records
     from studies.paper.report import write_report
 
     with progress_bar(quiet=json) as bar:
         task = bar.add_task("tables", total=None)
         files = write_report(
             output,
-            open_book(records),
+            load_records(records),
             progress=lambda done, total, name: bar.update(
                 task, completed=done, total=total, description=name
             ),

@@ -9,10 +9,10 @@ from musigma.evaluation.record import Record, load_record
 from musigma.types import DataError
 
 RELEASED = "released"
-"""Stands for the objective where weights were released by others and do not say theirs."""
+"""Stands for the objective of weights that others released without stating it."""
 
-REPOSITORY = Path(__file__).parents[1] / "results"
-"""Where the records lie when the package is used from its repository."""
+RESULTS = Path(__file__).parents[1] / "results"
+"""The records of this repository."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +47,14 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Book:
-    """The records of a folder and what they measured.
+class RecordSet:
+    """All records of a folder, and their measurements.
 
     Attributes:
-        folder: Where they lie.
+        folder: The folder.
         records: By their path below it.
-        measurements: Of networks as they were trained.
-        baselines: Of networks with a sigma that was not trained, some with another mean, too.
+        measurements: Measurements of networks as they were trained.
+        baselines: Measurements of networks with another sigma than their own, such as a constant.
     """
 
     folder: Path
@@ -63,29 +63,26 @@ class Book:
     baselines: tuple[Measurement, ...] = ()
 
 
-def open_book(folder: Path | None = None) -> Book:
-    """Read all records of a folder, by default of the repository's ``studies/results``."""
-    tried = [folder] if folder else [REPOSITORY, Path("studies/results")]
-    found = next((place for place in tried if place.is_dir()), None)
-    if found is None:
-        places = " or ".join(str(place) for place in tried)
-        raise DataError(
-            f"there are no records in {places}; give --records DIR, such as studies/results "
-            "of a checkout of the repository"
-        )
-    paths = sorted(found.rglob("*.json"))
+def load_records(folder: Path | None = None) -> RecordSet:
+    """Read all records of a folder, by default of ``studies/results``."""
+    existing = folder or RESULTS
+    if not existing.is_dir():
+        raise DataError(f"there is no folder of records {existing}; choose one with --records")
+    paths = sorted(existing.rglob("*.json"))
     if not paths:
-        raise DataError(f"{found} holds no record (*.json); musigma evaluate --record makes one")
-    records = {path.relative_to(found).as_posix(): load_record(path) for path in paths}
-    measured = [one for source, record in records.items() for one in measurements(record, source)]
+        raise DataError(
+            f"{existing} holds no record (*.json); `musigma evaluate --record FILE` makes one"
+        )
+    records = {path.relative_to(existing).as_posix(): load_record(path) for path in paths}
+    measured = [m for source, record in records.items() for m in measurements(record, source)]
     plain, baselines = (
-        tuple(one for one in measured if bool(one.baseline) is r) for r in (False, True)
+        tuple(m for m in measured if bool(m.baseline) is wanted) for wanted in (False, True)
     )
-    return Book(found, records, plain, baselines)
+    return RecordSet(existing, records, plain, baselines)
 
 
 def measurements(record: Record, source: str) -> Iterator[Measurement]:
-    """Yield what a record measured: one set of an evaluation, every set a training run tells of."""
+    """Yield the measurements of a record: one of an evaluation, maybe more of a training run."""
     if record.kind == "evaluation":
         by_image = record.images
         metrics = {metric for values in by_image.values() for metric in values}
@@ -143,7 +140,7 @@ def _sets(values: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
 def _by_image(value: Any) -> dict[str, float]:
     """Return values by image, of a mapping or of a list; nothing of a single number."""
     if isinstance(value, list):
-        value = {str(number): one for number, one in enumerate(value)}
+        value = {str(number): item for number, item in enumerate(value)}
     if not isinstance(value, Mapping):
         return {}
-    return {name: one for name, one in value.items() if one is not None}
+    return {name: number for name, number in value.items() if number is not None}

@@ -29,7 +29,7 @@ TABLES = (
 )
 """In the order of the paper."""
 
-Where = Mapping[str, Any]
+Conditions = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +39,16 @@ class PrintedRow:
     Attributes:
         block: What it shares with its neighbours, such as a scale.
         name: Its own name.
-        facts: What the paper says of the network.
+        properties: What the paper says of the network.
         cells: The text of each column.
-        where: What a measurement of this row fulfils; `None` where no network of ours can.
+        conditions: What a measurement of this row fulfils; `None` where no network of ours can.
     """
 
     block: str
     name: str
-    facts: tuple[str, ...]
+    properties: tuple[str, ...]
     cells: tuple[str, ...]
-    where: Where | None
+    conditions: Conditions | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class PrintedTable:
         label: Its label in the source of the paper.
         caption: What the numbers are.
         names: Headings of block and row; the first is empty where there is one block.
-        facts: Headings of the facts.
+        properties: Headings of the properties.
         columns: Headings of the columns, and what a measurement fulfils.
         metrics: What a cell holds, in order.
         decimals: Of each metric.
@@ -74,8 +74,8 @@ class PrintedTable:
     label: str
     caption: str
     names: tuple[str, str]
-    facts: tuple[str, ...]
-    columns: tuple[tuple[str, Where], ...]
+    properties: tuple[str, ...]
+    columns: tuple[tuple[str, Conditions], ...]
     metrics: tuple[str, ...]
     decimals: tuple[int, ...]
     notes: tuple[str, ...]
@@ -94,8 +94,8 @@ def printed_table(name: str) -> PrintedTable:
         raise ConfigError(f"the paper has no table {name!r}; {nearest(name, TABLES)}")
     text = files("studies.paper").joinpath(f"printed/{name}.toml").read_text(encoding="utf-8")
     values = tomllib.loads(text)
-    shared, methods, blocks = (values.pop(key) for key in ("where", "methods", "blocks"))
-    facts = tuple(values.pop("facts"))
+    shared, methods, blocks = (values.pop(key) for key in ("conditions", "methods", "blocks"))
+    properties = tuple(values.pop("properties"))
     rows = []
     for block in blocks:
         for method, *texts in block["rows"]:
@@ -104,21 +104,21 @@ def printed_table(name: str) -> PrintedTable:
                 PrintedRow(
                     block=block["name"],
                     name=method,
-                    facts=tuple(texts[: len(facts)]),
-                    cells=tuple(texts[len(facts) :]),
-                    where=None if own is None else {**shared, **block["where"], **own},
+                    properties=tuple(texts[: len(properties)]),
+                    cells=tuple(texts[len(properties) :]),
+                    conditions=None if own is None else {**shared, **block["conditions"], **own},
                 )
             )
     columns = tuple((column.pop("name"), column) for column in values.pop("columns"))
     lists = {key: tuple(value) for key, value in values.items() if isinstance(value, list)}
     return PrintedTable(
-        name=name, facts=facts, columns=columns, rows=tuple(rows), **{**values, **lists}
+        name=name, properties=properties, columns=columns, rows=tuple(rows), **{**values, **lists}
     )
 
 
-def fits(measurement: Measurement, where: Where) -> bool:
+def matches(measurement: Measurement, conditions: Conditions) -> bool:
     """Say whether a measurement fulfils every condition."""
-    found = {
+    actual = {
         "networks": measurement.network,
         "objectives": measurement.objective,
         "protocols": measurement.protocol.get("name"),
@@ -128,9 +128,9 @@ def fits(measurement: Measurement, where: Where) -> bool:
         "noise_std": measurement.protocol.get("noise_std"),
         "channels": measurement.protocol.get("channels"),
     }
-    for key, wanted in where.items():
+    for key, wanted in conditions.items():
         if key == "objectives":
             wanted = [without_spaces(text) for text in wanted]
-        if found[key] not in wanted if isinstance(wanted, list) else found[key] != wanted:
+        if actual[key] not in wanted if isinstance(wanted, list) else actual[key] != wanted:
             return False
     return True

@@ -1,4 +1,4 @@
-"""Everything at once: a page that fetches nothing, and each table and figure as files."""
+"""All tables and figures: as files, and on one page that needs no other file."""
 
 import base64
 import os
@@ -14,12 +14,12 @@ from musigma.restoration.figures import write_picture
 from musigma.types import ConfigError, DataError, nearest
 from studies.leaderboard import leaderboard_table
 from studies.paper.figures import FIGURES, Drawing, draw
-from studies.paper.measurements import Book
+from studies.paper.measurements import RecordSet
 from studies.paper.printed import TABLES
 from studies.paper.study import study_table
 from studies.paper.tables import Table, paper_table
 
-OWN_TABLES: dict[str, Callable[[Book], Table]] = {
+OWN_TABLES: dict[str, Callable[[RecordSet], Table]] = {
     "study": study_table,
     "leaderboard": leaderboard_table,
 }
@@ -30,11 +30,11 @@ TABLE_NAMES = (*TABLES, *OWN_TABLES)
 Progress = Callable[[int, int, str], None]
 
 
-def make_table(name: str, book: Book) -> Table:
+def make_table(name: str, record_set: RecordSet) -> Table:
     """Return any table by its name: one of the paper's, or one of our own."""
     if name not in TABLE_NAMES:
         raise ConfigError(f"there is no table {name!r}; {nearest(name, TABLE_NAMES)}")
-    return OWN_TABLES[name](book) if name in OWN_TABLES else paper_table(name, book)
+    return OWN_TABLES[name](record_set) if name in OWN_TABLES else paper_table(name, record_set)
 
 
 def write_table(path: Path, table: Table) -> None:
@@ -46,14 +46,16 @@ def write_table(path: Path, table: Table) -> None:
     write_atomically(path, text.encode())
 
 
-def write_report(folder: Path, book: Book, *, progress: Progress | None = None) -> list[Path]:
+def write_report(
+    folder: Path, record_set: RecordSet, *, progress: Progress | None = None
+) -> list[Path]:
     """Write all tables and figures and the page ``index.html`` that holds them.
 
     A figure for which there are no records yet is left out, and the page says why.
 
     Args:
-        folder: Where the files go.
-        book: The records.
+        folder: Folder for the files.
+        record_set: The records.
         progress: Called before each part with number, count and name.
 
     Returns:
@@ -64,7 +66,7 @@ def write_report(folder: Path, book: Book, *, progress: Progress | None = None) 
     for number, name in enumerate(TABLE_NAMES):
         if progress:
             progress(number, len(parts), f"table {name}")
-        tables.append(make_table(name, book))
+        tables.append(make_table(name, record_set))
         for suffix in (".md", ".html"):
             written.append(folder / "tables" / f"{name}{suffix}")
             write_table(written[-1], tables[-1])
@@ -72,7 +74,7 @@ def write_report(folder: Path, book: Book, *, progress: Progress | None = None) 
         if progress:
             progress(number, len(parts), f"figure {name}")
         try:
-            drawings[name] = draw(name, book)
+            drawings[name] = draw(name, record_set)
         except DataError as error:
             missing[name] = str(error)
             continue
@@ -80,7 +82,7 @@ def write_report(folder: Path, book: Book, *, progress: Progress | None = None) 
             written.append(folder / "figures" / f"{name}{suffix}")
             write_picture(written[-1], drawings[name].figure)
     page = folder / "index.html"
-    body = _body(tables, drawings, missing, book, folder)
+    body = _body(tables, drawings, missing, record_set, folder)
     write_atomically(
         page, _page("Revisiting l1 loss in super-resolution, measured again", body).encode()
     )
@@ -91,7 +93,7 @@ def _body(
     tables: list[Table],
     drawings: Mapping[str, Drawing],
     missing: Mapping[str, str],
-    book: Book,
+    record_set: RecordSet,
     folder: Path,
 ) -> str:
     used = [source for table in tables for source in table.sources]
@@ -112,7 +114,9 @@ def _body(
             f'<section id="figure-{name}"><h2>{escape(figure.title)}</h2>{inside}</section>'
         )
     rows = "".join(
-        _record_row(number, source, book.records[source], _link(book.folder / source, folder))
+        _record_row(
+            number, source, record_set.records[source], _link(record_set.folder / source, folder)
+        )
         for source, number in numbers.items()
     )
     headings = ("", "record", "model", "data", "protocol", "weights", "commit", "device", "date")

@@ -1,9 +1,9 @@
-"""Objectives compared at equal data, updates and seeds: what the paper's tables do not hold.
+"""Objectives compared at equal data, updates and seeds. The paper's tables do not show this.
 
-Runs are of one study when their recipes differ in the objective and the seed alone, and in what an
-objective brings along (the sigma branch, the teacher, a limit on the gradient). Every difference is
-paired: the same image restored by two runs of the same seed. A seed that was run again, which on a
-GPU gives slightly other weights, counts by the mean of its runs.
+Runs belong to one study when their recipes differ only in the objective, the seed, and what an
+objective needs (the sigma branch, the teacher, a limit on the gradient). Every difference is
+paired: the same image, restored by two runs with the same seed. Running a seed again on a GPU gives
+slightly different weights, so a repeated seed counts once, by the mean of its runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,16 +14,24 @@ from typing import Any
 import torch
 
 from studies.bootstrap import Interval, paired_bootstrap
-from studies.paper.measurements import Book, Measurement
-from studies.paper.tables import Cell, Row, Table, budget, patches, said, seed_means
-from studies.readme_tables import SETS
+from studies.paper.measurements import Measurement, RecordSet
+from studies.paper.tables import (
+    Cell,
+    Row,
+    Table,
+    patch_note,
+    recipe_key,
+    seed_means,
+    training_length,
+)
+from studies.result_tables import SETS
 
 TITLE = "Objectives at equal budget"
 REFERENCE = "l1"
 ALL = "all images"
 METRICS = ("psnr_y", "psnr")
 _FREE = {"objective", "seed", "sigma", "sigma_width", "teacher", "clip"}
-_ASIDE = {"log_every", "validate_every", "save_every", "compile"}  # they do not change the result
+_WITHOUT_EFFECT = {"log_every", "validate_every", "save_every", "compile"}
 
 
 @dataclass(frozen=True)
@@ -66,36 +74,43 @@ class Study:
         return (*first, *sorted(names - {*SETS, ALL}), *({ALL} & names))
 
 
-def find_studies(book: Book) -> list[Study]:
-    """Return every study the records hold, the widest first; seconds are no equal budget."""
-    found: dict[str, dict[tuple[object, ...], list[Measurement]]] = {}
-    for one in book.measurements:
-        if one.recipe.get("steps") and any(metric in one.result for metric in METRICS):
-            known = found.setdefault(budget_key(one.recipe), {})
-            same = known.setdefault((one.objective, one.seed, set_name(one)), [])
-            # A training record tells of its validation without images, as a record of its own does
-            # with them.
-            if one.images:
-                same[:] = [*(other for other in same if other.images), one]
+def find_studies(record_set: RecordSet) -> list[Study]:
+    """Return every study in the records, largest first. Runs limited by seconds are left out."""
+    by_budget: dict[str, dict[tuple[object, ...], list[Measurement]]] = {}
+    for measurement in record_set.measurements:
+        if measurement.recipe.get("steps") and any(
+            metric in measurement.result for metric in METRICS
+        ):
+            known = by_budget.setdefault(budget_key(measurement.recipe), {})
+            same = known.setdefault(
+                (measurement.objective, measurement.seed, set_name(measurement)), []
+            )
+            # A training record has the validation mean only. The evaluation record of the same
+            # run also has the value of each image, so it replaces the training record.
+            if measurement.images:
+                same[:] = [*(other for other in same if other.images), measurement]
             elif not same:
-                same.append(one)
-    groups = [[one for same in runs.values() for one in same] for runs in found.values()]
+                same.append(measurement)
+    groups = [
+        [measurement for same in runs.values() for measurement in same]
+        for runs in by_budget.values()
+    ]
     studies = [
         Study(run_title(runs[0]), _outcomes(runs))
         for runs in groups
-        if {REFERENCE} < {one.objective for one in runs}
+        if {REFERENCE} < {measurement.objective for measurement in runs}
     ]
     return sorted(studies, key=lambda study: (-len(study.outcomes), study.title))
 
 
 def budget_key(recipe: Mapping[str, Any]) -> str:
-    """Return what the runs of one study have in common, as a text to compare."""
-    return said(recipe, without=_FREE | _ASIDE)
+    """Return the settings that all runs of one study share, as text that can be compared."""
+    return recipe_key(recipe, without=_FREE | _WITHOUT_EFFECT)
 
 
-def study_table(book: Book) -> Table:
+def study_table(record_set: RecordSet) -> Table:
     """Return the table of all studies: PSNR of each objective and its gain over l1."""
-    studies = find_studies(book)
+    studies = find_studies(record_set)
     sets = tuple(dict.fromkeys(name for study in studies for name in study.sets))
     rows = [
         Row((study.title, objective), tuple(_cell(outcomes.get(name)) for name in sets))
@@ -119,26 +134,30 @@ def study_table(book: Book) -> Table:
     )
 
 
-def run_title(one: Measurement) -> str:
-    """Say what was trained, for how long, and on what where that was not what it is now."""
-    training = f"{budget(one.recipe)}, batch {one.recipe.get('batch')}{patches(one.recipe)}"
-    return f"{one.network} x{one.scale}, {training}"
+def run_title(measurement: Measurement) -> str:
+    """Return what was trained and for how long, with a note on old patch sampling."""
+    recipe = measurement.recipe
+    training = f"{training_length(recipe)}, batch {recipe.get('batch')}{patch_note(recipe)}"
+    return f"{measurement.network} x{measurement.scale}, {training}"
 
 
 def _outcomes(runs: Sequence[Measurement]) -> dict[str, dict[str, Outcome]]:
-    names = {one.objective: one.recipe["objective"] for one in runs}
+    names = {measurement.objective: measurement.recipe["objective"] for measurement in runs}
     order = [REFERENCE, *sorted(names.keys() - {REFERENCE})]
-    by_objective = {name: [one for one in runs if one.objective == name] for name in order}
+    by_objective = {
+        name: [measurement for measurement in runs if measurement.objective == name]
+        for name in order
+    }
     reference = by_objective[REFERENCE]
-    return {names[o]: _by_set(some, reference) for o, some in by_objective.items()}
+    return {names[o]: _by_set(of_objective, reference) for o, of_objective in by_objective.items()}
 
 
 def _by_set(runs: Sequence[Measurement], reference: Sequence[Measurement]) -> dict[str, Outcome]:
     outcomes = {}
     for name in dict.fromkeys(map(set_name, runs)):
-        here = [one for one in runs if set_name(one) == name]
-        means = seed_means((one.seed, _mean(one)) for one in here)
-        sources = tuple(one.source for one in here)
+        of_set = [measurement for measurement in runs if set_name(measurement) == name]
+        means = seed_means((measurement.seed, _mean(measurement)) for measurement in of_set)
+        sources = tuple(measurement.source for measurement in of_set)
         outcomes[name] = Outcome(means, _gain(runs, reference, {name}), sources)
     scores = _scores(runs, set(outcomes))
     if len(outcomes) > 1 and scores:
@@ -147,27 +166,28 @@ def _by_set(runs: Sequence[Measurement], reference: Sequence[Measurement]) -> di
     return outcomes
 
 
-def set_name(one: Measurement) -> str:
+def set_name(measurement: Measurement) -> str:
     """Return the name of the set, with the level of the noise where there is any."""
-    noise_std = one.protocol.get("noise_std")
-    return f"{one.data} {noise_std:g}" if noise_std else one.data
+    noise_std = measurement.protocol.get("noise_std")
+    return f"{measurement.data} {noise_std:g}" if noise_std else measurement.data
 
 
-def _mean(one: Measurement) -> float:
-    return next(one.result[metric] for metric in METRICS if metric in one.result)
+def _mean(measurement: Measurement) -> float:
+    return next(measurement.result[metric] for metric in METRICS if metric in measurement.result)
 
 
 def _scores(runs: Sequence[Measurement], sets: set[str]) -> dict[int | None, dict[str, float]]:
-    """Return the PSNR of every image of some sets, by seed."""
+    """Return the PSNR of every image of the given sets, by seed."""
     scores: dict[int | None, dict[str, list[float]]] = {}
-    for one in runs:
-        if set_name(one) in sets:
+    for measurement in runs:
+        if set_name(measurement) in sets:
             images: Mapping[str, float] = next(
-                (one.images[metric] for metric in METRICS if metric in one.images), {}
+                (measurement.images[metric] for metric in METRICS if metric in measurement.images),
+                {},
             )
-            known = scores.setdefault(one.seed, {})
+            known = scores.setdefault(measurement.seed, {})
             for image, value in images.items():
-                known.setdefault(f"{set_name(one)}/{image}", []).append(value)
+                known.setdefault(f"{set_name(measurement)}/{image}", []).append(value)
     return {
         seed: {image: fmean(values) for image, values in known.items()}
         for seed, known in scores.items()

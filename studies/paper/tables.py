@@ -1,4 +1,4 @@
-"""The paper's tables: each printed row, and below it what records hold of the same thing."""
+"""The paper's tables: each printed row, and below it what our records measured."""
 
 import json
 import os
@@ -12,18 +12,18 @@ from typing import Any
 
 from musigma.networks import card
 from musigma.training.recipe import default_values
-from studies.paper.measurements import RELEASED, Book, Measurement
-from studies.paper.printed import PrintedRow, PrintedTable, fits, printed_table
-from studies.readme_tables import markdown
+from studies.paper.measurements import RELEASED, Measurement, RecordSet
+from studies.paper.printed import PrintedRow, PrintedTable, matches, printed_table
+from studies.result_tables import markdown
 
 _NUMBER = ' class="number"'
-# The seeds of one recipe share a row, and so do its scales where they are columns.
-_APART = {"seed", "scale", "start_from"}
+# Runs that differ only in these keys share a row: seeds, and scales where scales are columns.
+_SHARED_ROW = {"seed", "scale", "start_from"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a table, and the records it comes from."""
+    """The text of a cell, and the records it comes from."""
 
     text: str = ""
     sources: tuple[str, ...] = ()
@@ -106,7 +106,7 @@ class Table:
         return "\n\n".join(parts) + "\n"
 
     def as_html(self, numbers: Mapping[str, int] | None = None) -> str:
-        """Return a section; `numbers` says where a page that holds several lists each record."""
+        """Return an HTML section; `numbers` gives the number of each record on a larger page."""
         own = numbers is None
         numbers = numbers or {source: number for number, source in enumerate(self.sources, 1)}
         parts = [f"<h2>{escape(self.title)}</h2>", f"<p>{escape(self.caption)}</p>"]
@@ -121,19 +121,19 @@ class Table:
 
     def _html_rows(self, numbers: Mapping[str, int]) -> str:
         headings = "".join(
-            f'<th scope="col"{"" if place < self.num_names else _NUMBER}>{escape(text)}</th>'
-            for place, text in enumerate(self.headings)
+            f'<th scope="col"{"" if column < self.num_names else _NUMBER}>{escape(text)}</th>'
+            for column, text in enumerate(self.headings)
         )
         lines = [f"<thead><tr>{headings}</tr></thead><tbody>"]
         for row, texts in zip(self.rows, self._names_once(), strict=True):
-            kind = "printed" if row.printed else "measured"
+            row_class = "printed" if row.printed else "measured"
             names = "".join(f'<th scope="row">{escape(name)}</th>' for name in texts)
             cells = "".join(f"<td>{_linked(cell, numbers)}</td>" for cell in row.cells)
-            lines.append(f'<tr class="{kind}">{names}{cells}</tr>')
+            lines.append(f'<tr class="{row_class}">{names}{cells}</tr>')
         return "".join(lines) + "</tbody>"
 
     def _names_once(self) -> Iterator[list[str]]:
-        """Yield the names of each row, without those in which it repeats the row above."""
+        """Yield the names of each row; names that repeat the row above are left empty."""
         above: tuple[str, ...] = ()
         for row in self.rows:
             shared = len(os.path.commonprefix([above, row.names]))
@@ -141,18 +141,18 @@ class Table:
             above = row.names
 
 
-def paper_table(name: str, book: Book) -> Table:
-    """Return a table of the paper with what the records of a book hold beside it."""
+def paper_table(name: str, record_set: RecordSet) -> Table:
+    """Return a table of the paper, with our measurements below each printed row."""
     printed = printed_table(name)
     first = 0 if printed.names[0] else 1  # a single block needs no name
     rows: list[Row] = []
     num_answered = 0
     for row in printed.rows:
-        texts = (*row.facts, *row.cells)
+        texts = (*row.properties, *row.cells)
         names = (row.block, row.name)[first:]
         rows.append(Row((*names, "paper"), tuple(map(Cell, texts)), printed=True))
-        found = _measured_cells(row, printed, (*book.measurements, *book.baselines))
-        measured = [Row((*names, label), cells) for label, cells in found]
+        answers = _measured_cells(row, printed, (*record_set.measurements, *record_set.baselines))
+        measured = [Row((*names, label), cells) for label, cells in answers]
         rows += measured
         num_answered += _num_answered(row, measured)
     num_cells = sum(bool(text) for row in printed.rows for text in row.cells)
@@ -162,7 +162,7 @@ def paper_table(name: str, book: Book) -> Table:
         name=name,
         title=printed.title,
         caption=f"{printed.caption} ({printed.label})",
-        headings=(*printed.names[first:], "from", *printed.facts, *columns),
+        headings=(*printed.names[first:], "from", *printed.properties, *columns),
         rows=tuple(rows),
         notes=(*printed.notes, answered),
     )
@@ -171,55 +171,57 @@ def paper_table(name: str, book: Book) -> Table:
 def _measured_cells(
     row: PrintedRow, printed: PrintedTable, measurements: Iterable[Measurement]
 ) -> list[tuple[str, tuple[Cell, ...]]]:
-    """Return what each run that answers a printed row is called, and its cells."""
-    if row.where is None:
+    """Return name and cells of every run that matches a printed row."""
+    if row.conditions is None:
         return []
     runs: dict[tuple[str, str], list[Measurement]] = {}
-    for one in measurements:
-        if fits(one, {"baseline": "", **row.where}):
-            key = (_label(one, row), said(one.recipe, without=_APART))
-            runs.setdefault(key, []).append(one)
+    for measurement in measurements:
+        if matches(measurement, {"baseline": "", **row.conditions}):
+            key = (_label(measurement, row), recipe_key(measurement.recipe, without=_SHARED_ROW))
+            runs.setdefault(key, []).append(measurement)
     answers = []
     for (label, _), run in sorted(runs.items()):
         cells = [
-            _cell([one for one in run if fits(one, where)], printed) for _, where in printed.columns
+            _cell([measurement for measurement in run if matches(measurement, conditions)], printed)
+            for _, conditions in printed.columns
         ]
         if any(cell.text for cell in cells):
-            facts = [Cell(_fact(heading, run)) for heading in printed.facts]
-            answers.append((label, (*facts, *cells)))
+            properties = [Cell(_property(heading, run)) for heading in printed.properties]
+            answers.append((label, (*properties, *cells)))
     return answers
 
 
-def _label(one: Measurement, row: PrintedRow) -> str:
-    assert row.where is not None
-    network = f" ({one.network})" if len(row.where["networks"]) > 1 else ""
-    if one.objective == RELEASED:
+def _label(measurement: Measurement, row: PrintedRow) -> str:
+    assert row.conditions is not None
+    network = f" ({measurement.network})" if len(row.conditions["networks"]) > 1 else ""
+    if measurement.objective == RELEASED:
         return f"released weights{network}"
-    if not one.recipe:
+    if not measurement.recipe:
         return f"ours{network}"
-    settings = "".join(f", {key} {value}" for key, value in one.recipe.get("settings", {}).items())
-    return f"ours{network}, {budget(one.recipe)}{patches(one.recipe)}{settings}"
+    recipe = measurement.recipe
+    settings = "".join(f", {key} {value}" for key, value in recipe.get("settings", {}).items())
+    return f"ours{network}, {training_length(recipe)}{patch_note(recipe)}{settings}"
 
 
-def budget(recipe: Mapping[str, Any]) -> str:
-    """Say for how long a recipe trains.
+def training_length(recipe: Mapping[str, Any]) -> str:
+    """Return how long a recipe trains, as text.
 
     Example:
-        >>> budget({"steps": 12000, "seconds": None}), budget({"seconds": 400.0})
+        >>> training_length({"steps": 12000, "seconds": None}), training_length({"seconds": 400.0})
         ('12,000 steps', '400 s')
     """
     steps, seconds = recipe.get("steps"), recipe.get("seconds")
-    return f"{steps:,} steps" if steps else f"{seconds:.0f} s" if seconds else "budget unknown"
+    return f"{steps:,} steps" if steps else f"{seconds:.0f} s" if seconds else "length unknown"
 
 
-def said(recipe: Mapping[str, Any], *, without: AbstractSet[str]) -> str:
-    """Return what a recipe asks for, as a text to compare.
+def recipe_key(recipe: Mapping[str, Any], *, without: AbstractSet[str]) -> str:
+    """Return the settings of a recipe as text that can be compared.
 
-    What is as it would be anyway is left out, so that records from before a key was there are
-    compared with those that have it; but for the key that marks how `patches` are taken.
+    Keys equal to their defaults are dropped, so that old records compare equal to new ones. The
+    exception is `swap_channels`: its absence marks the old patch sampling (see `patch_note`).
 
     Example:
-        >>> said({"scale": 2, "seed": 1, "keep_mean": False}, without={"seed"})
+        >>> recipe_key({"scale": 2, "seed": 1, "keep_mean": False}, without={"seed"})
         '{"scale": 2}'
     """
     usual = json.loads(json.dumps(default_values())) | {"swap_channels": None}
@@ -231,33 +233,38 @@ def said(recipe: Mapping[str, Any], *, without: AbstractSet[str]) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
-def patches(recipe: Mapping[str, Any]) -> str:
-    """Say how a recipe takes its patches, where that is not how they are taken now.
+def patch_note(recipe: Mapping[str, Any]) -> str:
+    """Return a note for recipes that sampled patches in the old way.
 
-    Recipes without the key are of the time when images were shrunk once and patches cut after.
+    Recipes without the key `swap_channels` are old: whole images were downscaled once, and patches
+    were cut from the result, so all patches lie on one grid.
 
     Example:
-        >>> patches({"scale": 2, "swap_channels": False}), patches({"scale": 2})
+        >>> patch_note({"scale": 2, "swap_channels": False}), patch_note({"scale": 2})
         ('', ', one grid')
     """
     now = "swap_channels" in recipe or recipe.get("scale") in (None, 1)
     return "" if now else ", one grid"
 
 
-def _cell(found: Sequence[Measurement], printed: PrintedTable) -> Cell:
-    """Average over the seeds; the spread of the first number stands beside it."""
-    found = [one for one in found if printed.metrics[0] in one.result]
+def _cell(measured: Sequence[Measurement], printed: PrintedTable) -> Cell:
+    """Average over the seeds, and add the standard deviation of the first metric."""
+    measured = [measurement for measurement in measured if printed.metrics[0] in measurement.result]
     texts: list[str] = []
     for metric, decimals in zip(printed.metrics, printed.decimals, strict=True):
-        values = seed_means((one.seed, one.result[metric]) for one in found if metric in one.result)
+        values = seed_means(
+            (measurement.seed, measurement.result[metric])
+            for measurement in measured
+            if metric in measurement.result
+        )
         if values:
             spread = f" ± {stdev(values):.{decimals}f}" if len(values) > 1 and not texts else ""
             texts.append(f"{fmean(values):.{decimals}f}{spread}")
-    return Cell(" / ".join(texts), tuple(one.source for one in found))
+    return Cell(" / ".join(texts), tuple(measurement.source for measurement in measured))
 
 
 def seed_means(values: Iterable[tuple[int | None, float]]) -> tuple[float, ...]:
-    """Return one value for each seed: what was run or measured again counts by its mean.
+    """Return one value for each seed; a seed that was run again counts by its mean.
 
     Example:
         >>> seed_means([(0, 37.0), (1, 36.5), (0, 37.5)])
@@ -270,16 +277,16 @@ def seed_means(values: Iterable[tuple[int | None, float]]) -> tuple[float, ...]:
 
 
 def _num_answered(row: PrintedRow, measured: Sequence[Row]) -> int:
-    first = len(row.facts)
+    first = len(row.properties)
     return sum(
         bool(text) and any(other.cells[first + column].text for other in measured)
         for column, text in enumerate(row.cells)
     )
 
 
-def _fact(heading: str, run: Sequence[Measurement]) -> str:
-    """Return what can be counted; the run time of another machine would be no answer."""
-    networks = {(one.network, one.scale) for one in run}
+def _property(heading: str, run: Sequence[Measurement]) -> str:
+    """Return parameters or MACs, which can be counted; run times of other machines cannot."""
+    networks = {(measurement.network, measurement.scale) for measurement in run}
     if heading not in ("parameters", "MACs") or len(networks) > 1:
         return ""
     params, macs = _counted(*networks.pop())
@@ -290,8 +297,8 @@ def _fact(heading: str, run: Sequence[Measurement]) -> str:
 
 @cache
 def _counted(network: str, scale: int) -> tuple[int, float]:
-    facts = card(network, scale=scale)
-    return facts.params, facts.macs_g
+    costs = card(network, scale=scale)
+    return costs.params, costs.macs_g
 
 
 def _marked(cell: Cell, numbers: Mapping[str, int]) -> str:

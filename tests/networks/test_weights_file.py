@@ -11,7 +11,6 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from helpers.networks import released
-from musigma import model as model_module
 from musigma.model import load, load_file, save
 from musigma.networks import create, warm_start, with_sigma
 from musigma.networks.layers import RGB_MEAN
@@ -284,8 +283,12 @@ def test_names_and_paths_that_lead_nowhere(tmp_path):
 def test_shipped_weights_are_found_by_name(tmp_path, monkeypatch):
     network = small(4)
     save(tmp_path / "edsr-baseline-x4.safetensors", network)
-    monkeypatch.setattr(model_module, "SHIPPED", tmp_path)
+    save(tmp_path / "sharp-x4.safetensors", network)
+    monkeypatch.setattr(weights_file, "SHIPPED", tmp_path)
     assert same_outputs(load("edsr-baseline", scale=4).network, network)
+    # Weights may be called after what they are for; then they have a name of their own.
+    sharp = load("sharp")
+    assert (sharp.name, sharp.scale, sharp.network.build_spec.name) == ("sharp", 4, "edsr-baseline")
 
 
 def test_shipped_weights_say_that_their_data_have_terms_of_their_own():

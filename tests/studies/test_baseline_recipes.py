@@ -8,14 +8,14 @@ import torch
 
 from helpers.runs import small_recipe, small_step
 from musigma.functional.objectives import gaussian_nll, laplace_nll, sigma_quantile
-from musigma.training.recipe import load_recipe
+from studies.study_recipes import load_study_recipe
 
 BASELINES = ("baseline-gaussian", "baseline-laplace", "baseline-quantile", "baseline-dropout")
 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_they_differ_from_the_study_in_the_baseline_alone(name):
-    study, baseline = asdict(load_recipe("study")), asdict(load_recipe(name))
+    study, baseline = asdict(load_study_recipe("study")), asdict(load_study_recipe(name))
     changed = {key for key in study if study[key] != baseline[key]}
     assert (
         changed
@@ -30,7 +30,7 @@ def test_they_differ_from_the_study_in_the_baseline_alone(name):
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_they_train(name):
-    recipe = load_recipe(name)
+    recipe = load_study_recipe(name)
     settings = {"num_blocks": 1, "width": 8, **recipe.settings}
     own = {key: getattr(recipe, key) for key in ("objective", "sigma", "clip")}
     step = small_step(small_recipe(settings=settings, **own))

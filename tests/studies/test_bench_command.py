@@ -1,4 +1,4 @@
-"""``musigma bench infer``: what is printed and recorded of a measurement."""
+"""``python -m studies bench infer``: what is printed and recorded of a measurement."""
 
 import json
 
@@ -15,10 +15,10 @@ def plain_only(monkeypatch):
 
 
 @pytest.mark.usefixtures("plain_only")
-def test_a_record_of_one_engine(musigma, weights, photos, tmp_path):
+def test_a_record_of_one_engine(studies, musigma, weights, photos, tmp_path):
     record = tmp_path / "record.json"
     words = ["--model", weights, "--height", 9, "--width", 8, "--rounds", 2, "--device", "cpu"]
-    result = musigma("bench", "infer", *words, "--data", photos, "--record", record, "--json")
+    result = studies("bench", "infer", *words, "--data", photos, "--record", record, "--json")
     assert result.code == 0
     found = json.loads(result.out)
     assert found["auto"] == found["fastest"] == "torch"
@@ -33,10 +33,25 @@ def test_a_record_of_one_engine(musigma, weights, photos, tmp_path):
 
 
 @pytest.mark.usefixtures("plain_only")
-def test_without_data_there_is_no_psnr(musigma, weights, monkeypatch):
+def test_without_data_there_is_no_psnr(studies, weights, monkeypatch):
     monkeypatch.delenv("MUSIGMA_DATA", raising=False)
     words = ["--model", weights, "--height", 9, "--width", 8, "--rounds", 1, "--device", "cpu"]
-    result = musigma("bench", "infer", *words)
+    result = studies("bench", "infer", *words)
     assert result.code == 0
     assert "no PSNR: 'Set5' is not a folder" in result.err
     assert "auto: torch, 1.0 times as fast as torch" in result.out
+
+
+@pytest.mark.usefixtures("plain_only")
+def test_a_denoiser_is_timed_and_measured(studies, musigma, photos, tmp_path):
+    record = tmp_path / "record.json"
+    words = ["--model", "drunet-small", "--height", 16, "--width", 16, "--rounds", 1]
+    result = studies(
+        "bench", "infer", *words, "--data", photos, "--device", "cpu", "--record", record
+    )
+    assert result.code == 0, result.err
+    assert "psnr" in result.out
+    level = ["--noise-std", 25, "--device", "cpu", "--json"]
+    expected = json.loads(musigma("evaluate", "drunet-small", "--data", photos, *level).out)["psnr"]
+    measured = load_record(record).result["timings"]["torch"]["psnr"]
+    assert measured == pytest.approx(expected, abs=1e-4)

@@ -1,5 +1,7 @@
 """Timings of every engine, with sigma and without, and the ratios made from them."""
 
+import sys
+
 import pytest
 import torch
 
@@ -64,3 +66,21 @@ def test_forward_passes_run_in_processes_of_their_own():
     found = bench_forward(["bicubic", "nosuch"], scale=2, height=9, width=8)
     assert found["bicubic"]["peak_mib"] >= found["bicubic"]["before_mib"] > 0
     assert "there is no network called 'nosuch'" in found["nosuch"]["error"]
+
+
+def test_a_killed_process_does_not_lose_the_other_results(monkeypatch):
+    """A child that is killed for memory leaves nothing on stderr."""
+    run = bench.subprocess.run
+
+    def kill_fsrcnn(command, **options):
+        if "fsrcnn" in command:
+            command = [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+        if "espcn" in command:
+            command = [sys.executable, "-c", "raise SystemExit(3)"]
+        return run(command, **options)
+
+    monkeypatch.setattr(bench.subprocess, "run", kill_fsrcnn)
+    found = bench_forward(["bicubic", "fsrcnn", "espcn"], scale=2, height=9, width=8)
+    assert found["bicubic"]["peak_mib"] > 0
+    assert "killed by SIGKILL" in found["fsrcnn"]["error"]
+    assert found["espcn"]["error"] == "the process ended with code 3"

@@ -22,6 +22,7 @@ from studies.campaign import (
     run_side_by_side,
 )
 
+RUN = "[[run]]\nname = 'x'\nwhy = ''\nminutes = 1\nrecipe = 'study'"
 OBJECTIVES = ["l1", "expected_l1 + 0.01 * sigma_l1"]
 
 
@@ -89,7 +90,17 @@ def test_a_branch_is_there_where_the_objective_needs_one(tmp_path):
         ("[[run]]\nnmae = 'x'", "did you mean 'name'"),
         ("[[run]]\nname = 'x'\nwhy = ''", "lacks 'minutes'"),
         ("[[run]]\nname = 'x'\nwhy = ''\nminutes = 1", "lacks 'recipe'"),
-        ("[[run]", "is no campaign"),
+        ("[[run]", "cannot be read as a campaign file"),
+        ("run = 5", "entries must be tables"),
+        (RUN.replace("'x'", "5"), "name must be a text"),
+        (RUN.replace("'x'", "'../../x'"), "letters, digits"),
+        (RUN.replace("'x'", "'a/b'"), "letters, digits"),
+        (RUN + "\nrecords = ['/tmp/x']", "letters, digits"),
+        (RUN.replace("minutes = 1", "minutes = 'x'"), "minutes must be a number"),
+        (RUN + "\nseeds = 5", "seeds must be a list of whole numbers"),
+        (RUN + "\nseeds = []", "seeds must be a list of whole numbers"),
+        (RUN + "\nobjectives = 5", "objectives must be a list of texts"),
+        (RUN + "\nkeep = 'no'", "keep must be true or false"),
     ],
 )
 def test_a_slip_in_the_file_is_named(tmp_path, text, match):
@@ -102,8 +113,8 @@ def test_a_slip_in_the_file_is_named(tmp_path, text, match):
 def test_a_run_gives_what_train_gives_and_leaves_records(tmp_path):
     plans = load_campaign(written(tmp_path))
     jobs = next_jobs(plans, tmp_path / "results", minutes=8)
-    out, said = tmp_path / "out", []
-    run_jobs(jobs, out, device="cpu", pack=tmp_path / "packed", num_workers=1, report=said.append)
+    out, lines = tmp_path / "out", []
+    run_jobs(jobs, out, device="cpu", pack=tmp_path / "packed", num_workers=1, report=lines.append)
 
     # The second seed went through the step of the first.
     alone = train(jobs[1].recipe, tmp_path / "alone", device="cpu")
@@ -119,7 +130,7 @@ def test_a_run_gives_what_train_gives_and_leaves_records(tmp_path):
         assert record.result["steps"] == 6
         measured = load_record(out / "evaluation" / f"{job.name}-pictures-x2.json")
         assert record.result["validation"]["psnr_y"] == measured.result["psnr_y"]
-        assert any(line.startswith(f"{job.name}: pictures") for line in said)
+        assert any(line.startswith(f"{job.name}: pictures") for line in lines)
     with tarfile.open(tmp_path / "packed" / "campaign-0.tar") as archive:
         names = archive.getnames()
     assert len(names) == 12
@@ -151,9 +162,9 @@ def test_a_run_that_fails_is_heard_of_and_leaves_the_others(tmp_path, capfd, run
     out, runs = tmp_path / "out", [lost, jobs[1], jobs[2]]
     with pytest.raises(MusigmaError, match=f"1 failed: {lost.name};"):
         run(runs, out, device="cpu")
-    said = capfd.readouterr().out
-    assert f"{lost.name} failed:" in said
-    assert "nowhere" in said
+    printed = capfd.readouterr().out
+    assert f"{lost.name} failed:" in printed
+    assert "nowhere" in printed
     made = {path.stem for path in (out / "training").iterdir()}
     assert made == {jobs[1].name, jobs[2].name}
 

@@ -1,4 +1,4 @@
-"""``musigma campaign``: what is done, what comes next, and making it."""
+"""``python -m studies campaign``: what is done, what comes next, and making it."""
 
 import json
 
@@ -20,21 +20,21 @@ def campaign(tmp_path):
     return ("--file", tmp_path / "campaign.toml", "--results", tmp_path / "results")
 
 
-def test_what_is_made_is_done(musigma, campaign, tmp_path):
+def test_what_is_made_is_done(studies, campaign, tmp_path):
     where = ("--minutes", 5, "-o", tmp_path / "results", "--device", "cpu")
-    assert musigma("campaign", "next", *campaign, *where, "--only", "second").code == 0
-    done = json.loads(musigma("campaign", "status", *campaign, "--json").out)
+    assert studies("campaign", "next", *campaign, *where, "--only", "second").code == 0
+    done = json.loads(studies("campaign", "status", *campaign, "--json").out)
     assert [(row["name"], row["done"], row["runs"]) for row in done] == [
         ("first", 0, 1),
         ("second", 1, 1),
     ]
-    assert "next: first-s0" in musigma("campaign", "next", *campaign, *where, "--dry-run").err
-    assert musigma("campaign", "next", *campaign, *where, "--at-once", 2).code == 0
-    assert "nothing is left" in musigma("campaign", "next", *campaign, *where).err
+    assert "next: first-s0" in studies("campaign", "next", *campaign, *where, "--dry-run").err
+    assert studies("campaign", "next", *campaign, *where, "--at-once", 2).code == 0
+    assert "no run is left" in studies("campaign", "next", *campaign, *where).err
 
 
-def test_an_entry_that_is_not_there_is_named(musigma, campaign, tmp_path):
+def test_an_entry_that_is_not_there_is_named(studies, campaign, tmp_path):
     words = ("--minutes", 5, "-o", tmp_path / "results", "--only", "frist")
-    done = musigma("campaign", "next", *campaign, *words)
+    done = studies("campaign", "next", *campaign, *words)
     assert done.code == 2
     assert "did you mean 'first'" in done.err.replace("\n", " ")

@@ -17,7 +17,7 @@ from musigma.restoration.figures import write_picture
 from musigma.types import ConfigError
 from studies.paper.figures import FIGURES, cost, draw
 from studies.paper.figures.objective import naive_objective, train_tiny
-from studies.paper.measurements import REPOSITORY, open_book
+from studies.paper.measurements import RESULTS, load_records
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +58,18 @@ def test_convergence_prefers_runs_of_equal_budget(tmp_path):
         long=run("l1", 0, {}, steps=None, seconds=99.0),
         nll=run("laplace_nll", 0, {}),
     )
-    drawing = draw("convergence", open_book(folder))
+    drawing = draw("convergence", load_records(folder))
     assert set(drawing.sources) == {"a.json", "b.json"}
     line = drawing.figure.axes[0].lines[0]
     np.testing.assert_allclose(line.get_xdata(), [50, 100])
     np.testing.assert_allclose(line.get_ydata(), [255 * 0.02, 255 * 0.01])
 
 
-@pytest.mark.skipif(not REPOSITORY.is_dir(), reason="the records are in the repository only")
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="the records are in the repository only")
 def test_trade_off_holds_printed_and_measured_numbers(monkeypatch):
     # Counting the MACs of all networks takes seconds, and is tested in tests/models.
     monkeypatch.setattr(cost, "card", lambda name, scale: SimpleNamespace(macs_g=9.0, params=1e6))
-    drawing = draw("trade-off", open_book())
+    drawing = draw("trade-off", load_records())
     assert "forward-cpu.json" in drawing.sources
     heights = {
         round(float(y), 2)
@@ -78,15 +78,17 @@ def test_trade_off_holds_printed_and_measured_numbers(monkeypatch):
     }
     assert {37.53, 38.34} <= heights  # VDSR and NLSA, as printed
     assert 38.00 in heights  # IMDN's released weights
-    recipes = [open_book().records[source].model.get("training", {}) for source in drawing.sources]
+    recipes = [
+        load_records().records[source].model.get("training", {}) for source in drawing.sources
+    ]
     assert not any(one.get("recipe", {}).get("steps") for one in recipes)  # none of the study
 
 
 @pytest.mark.parametrize("name", ["comparison", "sigma-error", "landscape"])
-@pytest.mark.skipif(not REPOSITORY.is_dir(), reason="the records are in the repository only")
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="the records are in the repository only")
 def test_drawing_can_be_written(tmp_path, monkeypatch, name):
     monkeypatch.delenv("MUSIGMA_DATA", raising=False)
-    drawing = draw(name, open_book())
+    drawing = draw(name, load_records())
     assert len(drawing.caption) > 50
     for suffix, start in ((".png", b"\x89PNG"), (".svg", b"<?xml")):
         path = Path(tmp_path / f"picture{suffix}")

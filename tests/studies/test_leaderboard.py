@@ -4,10 +4,10 @@ import pytest
 
 from helpers.records import RECIPE, evaluation, save_all
 from studies.leaderboard import COLUMNS, METHODS, leaderboard_table
-from studies.paper.measurements import open_book
+from studies.paper.measurements import load_records
 from studies.paper.report import make_table
 from studies.paper.study import find_studies
-from studies.readme_tables import fidelity_table
+from studies.result_tables import fidelity_table
 
 OURS = "expected_l1 + 0.01 * sigma_l1"
 
@@ -41,7 +41,7 @@ def measured(
 
 
 def board(folder, **records):
-    return leaderboard_table(open_book(save_all(folder, **records)))
+    return leaderboard_table(load_records(save_all(folder, **records)))
 
 
 def test_methods_by_baseline_and_by_objective(tmp_path):
@@ -94,21 +94,21 @@ def test_nothing_is_compared_that_is_not_equal(tmp_path, change):
     assert table.notes[0].startswith("No records yet")
 
 
-def test_rivals_are_on_no_other_table(tmp_path):
+def test_baselines_are_on_no_other_table(tmp_path):
     """Test-time augmentation has a better PSNR, and is no network that anybody trained."""
-    book = open_book(save_all(tmp_path, a=measured(3.0), b=measured(2.9, baseline="tta")))
-    assert [one.source for one in book.measurements] == ["a.json"]
-    assert [one.source for one in book.baselines] == ["b.json"]
-    assert make_table("uncertainty", book).sources == ()
-    assert find_studies(book) == []
-    assert make_table("leaderboard", book).sources == ("a.json", "b.json")
-    assert fidelity_table([book.records["b.json"]]).count("\n") == 1
+    record_set = load_records(save_all(tmp_path, a=measured(3.0), b=measured(2.9, baseline="tta")))
+    assert [one.source for one in record_set.measurements] == ["a.json"]
+    assert [one.source for one in record_set.baselines] == ["b.json"]
+    assert make_table("uncertainty", record_set).sources == ()
+    assert find_studies(record_set) == []
+    assert make_table("leaderboard", record_set).sources == ("a.json", "b.json")
+    assert fidelity_table([record_set.records["b.json"]]).count("\n") == 1
 
 
 def test_a_constant_sigma_is_the_baseline_of_the_paper(tmp_path):
     record = measured(2.5, objective="l1", baseline="constant")
     record.result.update(pll=2.6, sigma_psnr_y=36.0)
-    table = make_table("uncertainty", open_book(save_all(tmp_path, a=record)))
+    table = make_table("uncertainty", load_records(save_all(tmp_path, a=record)))
     (row,) = [row for row in table.rows if not row.printed]
     assert row.names[0] == "EDSR"
     assert row.cells[0].text == "2.60 / 36.00 / 2.50"

@@ -1,4 +1,4 @@
-"""``musigma paper``: list, tables, figures, and all of it on one page."""
+"""``python -m studies paper``: list, tables, figures, and all of it on one page."""
 
 import json
 
@@ -10,27 +10,27 @@ from studies.paper.figures.training import draw_study
 from studies.paper.printed import TABLES
 
 
-def test_list_names_every_table_and_figure(musigma):
-    done = musigma("paper", "--json")
+def test_list_names_every_table_and_figure(studies):
+    done = studies("paper", "--json")
     found = json.loads(done.out)
     assert list(found["tables"]) == [*TABLES, *report.OWN_TABLES]
     assert list(found["figures"]) == list(FIGURES)
-    assert "lightweight" in musigma("paper").out
+    assert "lightweight" in studies("paper").out
 
 
-def test_table_is_printed_and_written(musigma, tmp_path):
+def test_table_is_printed_and_written(studies, tmp_path):
     folder = save_all(tmp_path / "records", l1=evaluation(recipe={"objective": "l1", "seed": 0}))
     words = ("paper", "table", "ablation", "--records", folder)
-    done = musigma(*words)
+    done = studies(*words)
     assert done.code == 0
     assert "|  | ours, 100 steps |  | 33.00 / 0.9000 [1] |" in done.out
-    (row,) = [r for r in json.loads(musigma(*words, "--json").out)["rows"] if r["from"] != "paper"]
+    (row,) = [r for r in json.loads(studies(*words, "--json").out)["rows"] if r["from"] != "paper"]
     assert row["Set14"] == {"text": "33.00 / 0.9000", "records": ["l1.json"]}
-    musigma(*words, "-o", tmp_path / "table.html")
+    studies(*words, "-o", tmp_path / "table.html")
     assert "33.00 / 0.9000" in (tmp_path / "table.html").read_text()
 
 
-def test_mistakes_end_in_one_line(musigma, tmp_path):
+def test_mistakes_end_in_one_line(studies, tmp_path):
     nowhere = tmp_path / "nowhere"
     for words, hint in (
         (("table", "ablation", "--records", nowhere), str(nowhere)),
@@ -38,26 +38,26 @@ def test_mistakes_end_in_one_line(musigma, tmp_path):
         (("table", "ablation", "-o", tmp_path / "table.txt"), ".md or .html"),
         (("figure", "landscap", "-o", tmp_path / "a.png"), "did you mean 'landscape'"),
     ):
-        done = musigma("paper", *words)
+        done = studies("paper", *words)
         assert done.code == 2
         assert len(done.errors) == 1
         assert hint in done.err.replace("\n", "")
 
 
-def test_figure_is_written(musigma, tmp_path):
+def test_figure_is_written(studies, tmp_path):
     folder = save_all(tmp_path / "records", l1=run("l1", 0, {}))
-    done = musigma("paper", "figure", "convergence", "-o", tmp_path / "a.svg", "--records", folder)
+    done = studies("paper", "figure", "convergence", "-o", tmp_path / "a.svg", "--records", folder)
     assert done.code == 0
     assert (tmp_path / "a.svg").read_text().startswith("<?xml")
 
 
-def test_all_writes_a_page_that_needs_nothing_else(musigma, tmp_path, monkeypatch):
+def test_all_writes_a_page_that_needs_nothing_else(studies, tmp_path, monkeypatch):
     # Two figures stand for all: one is drawn, one has no records.
     few = {"landscape": Figure("L", draw_landscape), "study": Figure("S", draw_study)}
     monkeypatch.setattr(report, "FIGURES", few)
     folder = save_all(tmp_path / "records", l1=evaluation(recipe={"objective": "l1", "seed": 0}))
     out = tmp_path / "out"
-    done = musigma("paper", "all", "-o", out, "--records", folder, "--json")
+    done = studies("paper", "all", "-o", out, "--records", folder, "--json")
     files = json.loads(done.out)["files"]
     assert files[0] == str(out / "index.html")
     page = (out / "index.html").read_text()

@@ -37,7 +37,7 @@ def test_table_is_whole(name):
     table = printed_table(name)
     assert len(table.metrics) == len(table.decimals)
     for row in table.rows:
-        assert len(row.facts) == len(table.facts), row
+        assert len(row.properties) == len(table.properties), row
         assert len(row.cells) == len(table.columns), row
 
 
@@ -45,9 +45,13 @@ def test_table_is_whole(name):
 def test_rows_ask_for_networks_and_objectives_that_exist(name):
     known = {entry.name for entry in entries()}
     for row in printed_table(name).rows:
-        if row.where is not None:
-            assert set(row.where["networks"]) <= known, row
-            for objective in set(row.where["objectives"]) - {RELEASED, "", "l1 + distillation"}:
+        if row.conditions is not None:
+            assert set(row.conditions["networks"]) <= known, row
+            for objective in set(row.conditions["objectives"]) - {
+                RELEASED,
+                "",
+                "l1 + distillation",
+            }:
                 assert str(Objective(objective)) == objective
 
 

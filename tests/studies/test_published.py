@@ -1,16 +1,23 @@
 """Published numbers come from records, and every record can be traced."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from musigma.evaluation.record import load_record
-from studies.documents import fill
+from studies.fill_documents import TABLE, VALUE, fill
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "studies" / "results"
-DOCUMENTS = sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 RECORDS = sorted(RESULTS.rglob("*.json"))
+
+MEASURED = re.compile(r"(?<![\w^])\d[\d.,]*\s?(?:dB|nats?|ms|MiB|TFLOP/s|%|times)(?![\w/])")
+SETTINGS = re.compile(r"\b(?:90|95) %|\b(?:two|six|eight|ten|33) times\b")
+"""Levels of intervals and numbers of the set-up: asked for, not measured."""
+SOURCE = re.compile(r"<!-- source: (.*?) -->")
+NOT_MEASURED = ("paper", "theory")
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
@@ -25,7 +32,61 @@ def test_every_record_is_whole(path):
         assert record.model["recipe"]["seed"] == record.seed
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *DOCUMENTS], ids=lambda path: path.name)
-def test_tables_equal_the_records(path):
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_tables_and_numbers_equal_the_records(path):
     text = path.read_text()
     assert text == fill(text, RESULTS), "run 'make tables'"
+
+
+def typed_blocks(text: str) -> list[str]:
+    """Return paragraphs, list items and typed tables, without code and what records fill."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    text = VALUE.sub("", TABLE.sub("", text))
+    return re.split(r"\n\s*\n|\n(?=\s*- )", text)
+
+
+def numbers_without_source(text: str) -> list[str]:
+    found = []
+    for block in typed_blocks(text):
+        measured = MEASURED.findall(SETTINGS.sub("", block))
+        if measured and not SOURCE.search(block):
+            found.append(" ".join(block.split()))
+    return found
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_a_measured_number_in_prose_has_a_source(path):
+    """Either it stands in a mark that the records fill, or its paragraph names its source."""
+    text = path.read_text()
+    assert numbers_without_source(text) == []
+    for source in SOURCE.findall(text):
+        assert source in NOT_MEASURED or (ROOT / source).is_file(), source
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_typed_numbers_of_a_log_are_in_the_log(path):
+    """A paragraph with a log as its source, and a table below it, repeat numbers of the log."""
+    blocks = typed_blocks(path.read_text())
+    for block, following in zip(blocks, [*blocks[1:], ""], strict=True):
+        source = SOURCE.search(block)
+        if source is None or source[1] in NOT_MEASURED:
+            continue
+        table = following if following.lstrip().startswith("|") else ""
+        log = (ROOT / source[1]).read_text()
+        decimals = re.findall(r"\d+\.\d{2,}", SOURCE.sub("", block + table))
+        assert [number for number in decimals if number not in log] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The branch loses 7.17 dB.", "It takes 3.5 ms.", "| edsr | 37.99 dB |", "loses 12 %"],
+)
+def test_a_number_that_somebody_types_is_noticed(text):
+    assert numbers_without_source(f"Before.\n\n{text}\n\nAfter.")
+
+
+def test_what_records_fill_or_a_source_names_is_no_typed_number():
+    filled = "It has <!--= evaluation/x; psnr_y; .2f -->37.96<!--/--> dB."
+    assert not numbers_without_source(filled)
+    assert not numbers_without_source("The paper prints 37.99 dB. <!-- source: paper -->")
+    assert not numbers_without_source("A 90 % interval.\n\n```\nabout 9 dB\n```")

@@ -5,12 +5,12 @@ import pytest
 from helpers.records import evaluation, run, save_all
 from musigma.types import DataError
 from studies.paper.figures import draw
-from studies.paper.measurements import open_book
+from studies.paper.measurements import load_records
 from studies.paper.study import find_studies, study_table
 
 
 def study_of(folder, **records):
-    (study,) = find_studies(open_book(save_all(folder, **records)))
+    (study,) = find_studies(load_records(save_all(folder, **records)))
     return study
 
 
@@ -39,7 +39,7 @@ def test_runs_on_patches_of_one_grid_are_a_study_of_their_own(tmp_path):
         del record.model["recipe"]["swap_channels"]
     newer = [run(objective, 0, {"Set5": [37.0]}) for objective in ("l1", "l2")]
     records = dict(zip("abcd", [*older, *newer], strict=True))
-    titles = [study.title for study in find_studies(open_book(save_all(tmp_path, **records)))]
+    titles = [study.title for study in find_studies(load_records(save_all(tmp_path, **records)))]
     now = "edsr-baseline x2, 100 steps, batch 16"
     assert titles == [now, f"{now}, one grid"]
 
@@ -97,11 +97,11 @@ def test_unequal_runs_are_no_study(tmp_path, change):
         a=run("l1", 0, {"Set5": [36.0]}),
         b=run("l2", 0, {"Set5": [36.0]}, **change),
     )
-    book = open_book(folder)
-    assert find_studies(book) == []
-    assert study_table(book).notes[0].startswith("No records yet")
+    record_set = load_records(folder)
+    assert find_studies(record_set) == []
+    assert study_table(record_set).notes[0].startswith("No records yet")
     with pytest.raises(DataError, match="no study"):
-        draw("study", book)
+        draw("study", record_set)
 
 
 def test_table_and_figure_tell_the_same_records(tmp_path):
@@ -111,8 +111,8 @@ def test_table_and_figure_tell_the_same_records(tmp_path):
         a=run("l1", 0, {"Set5": [36.0, 38.0]}),
         b=run("expected_l1 + 0.01 * sigma_l1", 0, {"Set5": [36.5, 38.1]}, **sigma),
     )
-    book = open_book(folder)
-    table, drawing = study_table(book), draw("study", book)
+    record_set = load_records(folder)
+    table, drawing = study_table(record_set), draw("study", record_set)
     assert set(table.sources) == set(drawing.sources) == {"a.json", "b.json"}
     cell = table.rows[1].cells[table.headings.index("Set5") - table.num_names]
     assert cell.text.startswith("37.300 (+0.300: +0.100 to +0.500)")

@@ -7,7 +7,7 @@ import pytest
 
 from helpers.records import evaluation, run, save_all
 from musigma.types import DataError
-from studies.paper.measurements import open_book
+from studies.paper.measurements import load_records
 from studies.paper.tables import paper_table
 
 LE = "expected_l1 + 0.01 * sigma_l1"
@@ -30,7 +30,7 @@ def test_evaluation_lands_below_its_row(tmp_path):
         other=evaluation(recipe={"objective": "charbonnier", "seed": 0}),
         luma=evaluation(recipe={"objective": "l1", "seed": 0}, protocol={"name": "sr-luma"}),
     )
-    table = paper_table("ablation", open_book(folder))
+    table = paper_table("ablation", load_records(folder))
     assert measured(table, "l1") == [("ours, 100 steps", ["", "33.00 / 0.9000"])]
     assert measured(table, "l_E + auxiliary") == [("ours, 100 steps", ["", "33.00 / 0.9000"])]
     assert table.sources == ("l1.json", "ours.json")
@@ -45,7 +45,7 @@ def test_seeds_are_averaged_with_their_spread(tmp_path):
         )
         for seed, psnr in enumerate((33.0, 33.2, 33.4))
     }
-    table = paper_table("ablation", open_book(save_all(tmp_path, **seeds)))
+    table = paper_table("ablation", load_records(save_all(tmp_path, **seeds)))
     # Mean 33.2; deviations -0.2, 0, 0.2 give sqrt(0.08 / 2) = 0.2.
     assert measured(table, "l1") == [("ours, 100 steps", ["", "33.20 ± 0.20 / 0.9000"])]
     assert table.sources == ("seed0.json", "seed1.json", "seed2.json")
@@ -54,16 +54,16 @@ def test_seeds_are_averaged_with_their_spread(tmp_path):
 @pytest.mark.parametrize("name", ["lightweight", "uncertainty"])
 def test_the_shipped_weights_stand_beside_the_paper(name):
     # A new objective for them would otherwise drop them from the tables without a word.
-    sources = paper_table(name, open_book(Path("studies/results"))).sources
+    sources = paper_table(name, load_records(Path("studies/results"))).sources
     for scale, data in product((2, 3, 4), ("Set5", "Set14", "B100", "Urban100")):
         assert f"evaluation/edsr-baseline-{data}-x{scale}.json" in sources
 
 
 def test_training_run_fills_cells_too(tmp_path):
     folder = save_all(tmp_path, run=run(LE, 0, {"Set14": [33.0, 34.0], "Set5": {"baby": 38.0}}))
-    book = open_book(folder)
-    assert {one.data for one in book.measurements} == {"held out", "Set14", "Set5"}
-    table = paper_table("beta", book)
+    record_set = load_records(folder)
+    assert {one.data for one in record_set.measurements} == {"held out", "Set14", "Set5"}
+    table = paper_table("beta", record_set)
     assert measured(table, "0.01") == [("ours, 100 steps", ["33.500"])]
 
 
@@ -71,7 +71,7 @@ def test_released_weights_and_facts(tmp_path):
     released = evaluation(
         model={"name": "imdn", "params": 694404}, data="B100", result={"psnr_y": 32.19}
     )
-    table = paper_table("lightweight", open_book(save_all(tmp_path, imdn=released)))
+    table = paper_table("lightweight", load_records(save_all(tmp_path, imdn=released)))
     found = measured(table, "x2", "IMDN")
     # 694,404 parameters and 158.8 GMACs: musigma's own count, as in tests/models/test_imdn.py.
     assert found == [("released weights", ["694K", "158.8G", "", "", "", "32.19", ""])]
@@ -85,7 +85,7 @@ def test_noise_level_and_channels_choose_the_column(tmp_path):
         model=model, data="BSD68", protocol=protocol | {"channels": 3}, result={"psnr": 31.0}
     )
     folder = save_all(tmp_path, grey=one, colour=colour)
-    table = paper_table("denoise-grey", open_book(folder))
+    table = paper_table("denoise-grey", load_records(folder))
     (row,) = measured(table, "DRUNet")
     assert dict(zip(table.headings[2:], row[1], strict=True))["BSD68 25"] == "29.50"
     assert sum(text != "" for text in row[1]) == 1
@@ -93,7 +93,7 @@ def test_noise_level_and_channels_choose_the_column(tmp_path):
 
 def test_html_links_each_cell_to_its_record(tmp_path):
     folder = save_all(tmp_path, one=evaluation(recipe={"objective": "l1", "seed": 0}))
-    html = paper_table("ablation", open_book(folder)).as_html()
+    html = paper_table("ablation", load_records(folder)).as_html()
     assert '33.00 / 0.9000<sup><a href="#record-1">1</a></sup>' in html
     assert '<li id="record-1">one.json</li>' in html
 
@@ -104,4 +104,4 @@ def test_without_records_the_error_says_where_they_were_looked_for(tmp_path, nam
     if name == "empty":
         folder.mkdir()
     with pytest.raises(DataError, match=str(folder)):
-        open_book(folder)
+        load_records(folder)

@@ -9,7 +9,7 @@ from studies.paper.figures.objective import draw_collapse, draw_landscape
 from studies.paper.figures.photos import draw_comparison, draw_sigma
 from studies.paper.figures.style import Drawing
 from studies.paper.figures.training import draw_convergence, draw_study
-from studies.paper.measurements import Book
+from studies.paper.measurements import RecordSet
 
 __all__ = ["FIGURES", "Drawing", "Figure", "draw"]
 
@@ -18,7 +18,7 @@ class Figure(NamedTuple):
     """What a figure is about, and how it is drawn."""
 
     title: str
-    draw: Callable[[Book], Drawing]
+    draw: Callable[[RecordSet], Drawing]
 
 
 FIGURES = {
@@ -32,8 +32,8 @@ FIGURES = {
 }
 
 
-def draw(name: str, book: Book) -> Drawing:
+def draw(name: str, record_set: RecordSet) -> Drawing:
     """Draw a figure by its name."""
     if name not in FIGURES:
         raise ConfigError(f"there is no figure {name!r}; {nearest(name, list(FIGURES))}")
-    return FIGURES[name].draw(book)
+    return FIGURES[name].draw(record_set)

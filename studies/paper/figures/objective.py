@@ -22,7 +22,7 @@ from studies.paper.figures.style import (
     new_figure,
     style,
 )
-from studies.paper.measurements import Book
+from studies.paper.measurements import RecordSet
 
 NUM_STEPS, EVERY = 240, 6
 
@@ -63,7 +63,7 @@ def train_tiny(text: str, bank: Bank, *, num_steps: int = NUM_STEPS, seed: int =
 
 
 @style()
-def draw_collapse(book: Book) -> Drawing:  # noqa: ARG001 - every figure is given the records
+def draw_collapse(record_set: RecordSet) -> Drawing:  # noqa: ARG001 - every figure is given the records
     """Draw mean sigma of each channel over the steps, under two objectives."""
     bank = build_bank(
         [to_uint8(portrait())[0]], degradation=Bicubic(2), patch=24, device=torch.device("cpu")
@@ -102,7 +102,7 @@ def draw_collapse(book: Book) -> Drawing:  # noqa: ARG001 - every figure is give
 
 
 @style()
-def draw_landscape(book: Book) -> Drawing:  # noqa: ARG001 - every figure is given the records
+def draw_landscape(record_set: RecordSet) -> Drawing:  # noqa: ARG001 - every figure is given the records
     """Draw ``log s + |e| / s`` and its slope over s, for errors of several sizes."""
     figure = new_figure(3.3)
     left, right = figure.subplots(1, 2)

@@ -16,7 +16,7 @@ from musigma.model import load
 from musigma.prediction.predict import predict
 from musigma.types import DataError
 from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, new_figure, style
-from studies.paper.measurements import Book
+from studies.paper.measurements import RecordSet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +44,7 @@ _BENCHMARK = (
 
 
 @style()
-def draw_comparison(book: Book) -> Drawing:  # noqa: ARG001 - every figure is given the records
+def draw_comparison(record_set: RecordSet) -> Drawing:  # noqa: ARG001 - every figure is given the records
     """Draw the input, bicubic enlargement, the shipped network and the truth, at x2, x3 and x4."""
     details, where = _details()
     figure = new_figure(6.6)
@@ -72,7 +72,7 @@ def draw_comparison(book: Book) -> Drawing:  # noqa: ARG001 - every figure is gi
 
 
 @style()
-def draw_sigma(book: Book) -> Drawing:  # noqa: ARG001 - every figure is given the records
+def draw_sigma(record_set: RecordSet) -> Drawing:  # noqa: ARG001 - every figure is given the records
     """Draw sigma beside the true error, and how large errors are where sigma has a value."""
     scale = 3
     model, protocol = load(NETWORK, scale=scale), super_resolution(scale)
@@ -140,8 +140,8 @@ def _draw_histogram(axes: "Axes", ratio: Any) -> None:
     axes.axvline(1, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xlim=(0, 5), yticks=[], xlabel="true error / sigma")
     axes.spines.left.set_visible(False)
-    place: Any = {"va": "top", "transform": axes.get_xaxis_transform(), "color": INK}
-    axes.text(1.15, 0.97, f"{share:.0%} of the errors\nlie below sigma", **place)
+    text_style: Any = {"va": "top", "transform": axes.get_xaxis_transform(), "color": INK}
+    axes.text(1.15, 0.97, f"{share:.0%} of the errors\nlie below sigma", **text_style)
 
 
 def _details() -> tuple[tuple[Detail, ...], str]:

@@ -51,5 +51,5 @@ def label_ends(axes: "Axes", ends: Mapping[str, tuple[float, str]], *, gap: floa
     heights = isotonic_regression(heights - gaps, np.ones(len(names))) + gaps
     heights += max(0.0, 0.03 - heights[0])  # above the axis and its numbers
     for name, height in zip(names, heights, strict=True):
-        place: Any = {"xycoords": "axes fraction", "textcoords": "offset points"}
-        axes.annotate(name, (1, height), (6, 0), color=ends[name][1], va="center", **place)
+        text_style: Any = {"xycoords": "axes fraction", "textcoords": "offset points"}
+        axes.annotate(name, (1, height), (6, 0), color=ends[name][1], va="center", **text_style)

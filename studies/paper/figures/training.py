@@ -9,9 +9,9 @@ import numpy as np
 from musigma.evaluation.record import Record
 from musigma.types import DataError
 from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, label_ends, new_figure, style
-from studies.paper.measurements import Book
+from studies.paper.measurements import RecordSet
 from studies.paper.study import ALL, REFERENCE, budget_key, find_studies
-from studies.paper.tables import budget
+from studies.paper.tables import training_length
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,27 +26,27 @@ Runs = dict[str, list[tuple[str, Record]]]
 
 
 @style()
-def draw_convergence(book: Book) -> Drawing:
+def draw_convergence(record_set: RecordSet) -> Drawing:
     """Draw the loss over the steps, a line for each run, a colour for each objective."""
-    runs, is_matched = _runs_to_compare(book)
+    runs, is_matched = _runs_to_compare(record_set)
     figure = new_figure(3.4)
     axes = figure.add_subplot()
     ends = {}
-    for (objective, some), colour in zip(runs.items(), _colours(), strict=False):
-        curves = [_curve(record) for _, record in some]
+    for (objective, same_objective), colour in zip(runs.items(), _colours(), strict=False):
+        curves = [_curve(record) for _, record in same_objective]
         done = curves[0][0]
         for curve in curves:
             axes.plot(*curve, color=colour, linewidth=0.8, alpha=0.35)
         mean = _moving_mean(np.mean([np.interp(done, *curve) for curve in curves], axis=0))
         axes.plot(done, mean, color=colour)
-        steps = "" if is_matched else f"\n{some[0][1].result['steps']:,} steps"
+        steps = "" if is_matched else f"\n{same_objective[0][1].result['steps']:,} steps"
         ends[objective + steps] = (float(mean[-1]), colour)
     axes.set(xlabel="share of the run (%)", ylabel="training loss (levels of 255)", xlim=(0, 100))
     label_ends(axes, ends, gap=0.08 if is_matched else 0.15)
-    sources = tuple(source for some in runs.values() for source, _ in some)
+    sources = tuple(source for same_objective in runs.values() for source, _ in same_objective)
     first = next(iter(runs.values()))[0][1].model
     equal = (
-        f"with the same recipe of {budget(first['recipe'])} but for the objective"
+        f"with the same recipe of {training_length(first['recipe'])} but for the objective"
         if is_matched
         else "the longest run of each objective; budgets differ, so the ends are no comparison"
     )
@@ -59,9 +59,9 @@ def draw_convergence(book: Book) -> Drawing:
 
 
 @style()
-def draw_study(book: Book) -> Drawing:
+def draw_study(record_set: RecordSet) -> Drawing:
     """Draw the gain of each objective over l1 with its interval, a panel for each study."""
-    studies = find_studies(book)
+    studies = find_studies(record_set)
     if not studies:
         raise DataError(
             f"no study among the records: it takes runs with equal steps of {REFERENCE} and another"
@@ -89,11 +89,11 @@ def draw_study(book: Book) -> Drawing:
     return Drawing(figure, caption, tuple(dict.fromkeys(chain.from_iterable(sources))))
 
 
-def _runs_to_compare(book: Book) -> tuple[Runs, bool]:
+def _runs_to_compare(record_set: RecordSet) -> tuple[Runs, bool]:
     """Return runs by objective: of the longest study, or else the longest run of each objective."""
     groups: dict[tuple[int, str], Runs] = {}
     networks: dict[str, Runs] = {}
-    for source, record in book.records.items():
+    for source, record in record_set.records.items():
         recipe = record.model.get("recipe") or {}
         objective = recipe.get("objective", "")
         if objective.startswith(COMPARABLE) and len(record.result.get("loss_curve", ())) > 1:
@@ -109,8 +109,8 @@ def _runs_to_compare(book: Book) -> tuple[Runs, bool]:
         _, _, matched = max(studies, key=lambda study: study[:2])
         return dict(sorted(matched.items(), key=_reference_first)), True
     longest = {
-        objective: [max(some, key=lambda run: run[1].result["loss_curve"][-1][0])]
-        for objective, some in max(networks.values(), key=len).items()
+        objective: [max(same_objective, key=lambda run: run[1].result["loss_curve"][-1][0])]
+        for objective, same_objective in max(networks.values(), key=len).items()
     }
     return dict(sorted(longest.items(), key=_reference_first)), False
 

@@ -1,0 +1,29 @@
+"""Recipes of the studies, found by name beside those that ship with the package."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from musigma.training.recipe import Recipe, load_recipe, shipped_recipes
+from musigma.types import ConfigError, nearest
+
+FOLDER = Path(__file__).parent / "recipes"
+
+
+def study_recipes() -> dict[str, Path]:
+    """Return the recipes of the studies, by name."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def load_study_recipe(name_or_path: str, overrides: Iterable[str] = ()) -> Recipe:
+    """Read a recipe by its path, or by the name of a recipe of the studies or of the package.
+
+    Example:
+        >>> load_study_recipe("baseline-quantile", ["steps=10"]).steps
+        10
+    """
+    own = study_recipes()
+    known = {*own, *shipped_recipes()}
+    if not Path(name_or_path).is_file() and name_or_path not in known:
+        hint = nearest(name_or_path, sorted(known))
+        raise ConfigError(f"there is no recipe file or recipe name {name_or_path!r}; {hint}")
+    return load_recipe(own.get(name_or_path, name_or_path), overrides)
