@@ -11,6 +11,7 @@ from typing import Any
 
 from musigma.evaluation.record import Record, load_record
 from musigma.model import load
+from musigma.networks import weights_file
 from musigma.training.recipe import Recipe, default_values
 from studies.unlike_inputs import INPUTS
 
@@ -178,7 +179,9 @@ def _short_rows(
     records: Iterable[Record], cell: Callable[[dict[str, Any]], str], *, needs: str
 ) -> Rows:
     """Return a row for each shipped super-resolution model; files are found by their digest."""
-    digests = {load(path).digest for path in sorted(SHIPPED.glob("*.safetensors"))} | {""}
+    digests = {load(path).digest for path in sorted(weights_file.SHIPPED.glob("*.safetensors"))} | {
+        ""
+    }
     cells: dict[tuple[str, int], dict[str, str]] = {}
     for record in _own_calibration_last(records):
         model = record.model

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from helpers.networks import released
 from musigma.model import load, load_file, save
-from musigma.networks import create, warm_start, with_sigma
+from musigma.networks import create, warm_start, weights_file, with_sigma
 from musigma.networks.layers import RGB_MEAN
 from musigma.networks.weights_file import weights_of
 from musigma.types import ConfigError, WeightsError

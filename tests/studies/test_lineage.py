@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from musigma.evaluation.record import Record
-from musigma.model import load, shipped_models
+from musigma.model import load
+from musigma.networks.weights_file import SHIPPED
 from studies.paper.measurements import RESULTS, load_records
 from studies.run_key import key_of_record, run_key
 
@@ -57,7 +58,7 @@ def test_every_member_of_an_ensemble_leads_to_one_training_record(records, runs)
             assert keys <= runs.keys()
 
 
-@pytest.mark.parametrize("path", list(shipped_models()), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.safetensors")), ids=lambda path: path.stem)
 def test_every_shipped_file_leads_to_its_records(records, runs, path):
     model = load(path)
     (name,) = runs[run_key(model.metadata["training"])]
@@ -89,7 +90,7 @@ def test_records_of_uncommitted_trees_are_listed(records):
 
 
 def test_benchmarks_of_unknown_weights_are_listed(records):
-    digests = {load(path).digest for path in shipped_models()}
+    digests = {load(path).digest for path in sorted(SHIPPED.glob("*.safetensors"))}
     lost = [
         name
         for name, record in records.items()
