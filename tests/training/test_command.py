@@ -61,7 +61,7 @@ def test_the_command(tmp_path, monkeypatch, capsys):
         (["data=nowhere"], "'nowhere'"),
         (["patch=40"], "no training image has room for a patch of 80x80 pixels"),
         (["validation=nowhere"], "'nowhere'"),
-        (["start_from=nowhere"], "'nowhere' is neither a weights file nor the name of a network"),
+        (["start_from=nowhere"], "'nowhere' is neither a weights file nor the name of a model"),
     ],
 )
 def test_what_cannot_be_trained_is_told_in_one_line(tmp_path, monkeypatch, capsys, words, message):

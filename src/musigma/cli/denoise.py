@@ -24,12 +24,19 @@ def denoise(
             "each picture.",
         ),
     ] = None,
-    model: ModelName = "drunet-small",
+    model: ModelName = None,
 ) -> None:
-    """Remove noise. Each result has the format, bit depth and profile of its picture."""
+    """Remove noise. Each result has the format, bit depth and profile of its picture.
+
+    With --noise-std, drunet-small is used, which is told the level of white noise. Without it and
+    without --model, the weights for photographs are used: they find out by themselves how noisy,
+    blurred or compressed a picture is.
+    """
     from musigma.model import load
     from musigma.types import ConfigError
 
+    if model is None:
+        model = "photo" if noise_std is None else "drunet-small"
     if not has_scale_1(model):
         raise ConfigError(f"{model} enlarges pictures; 'musigma upscale' uses it")
     options = shared.to_options(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from musigma.restoration.resume_log import ResumeLog
 
 ModelName = Annotated[
-    str, typer.Option("--model", help="Name of a shipped model, or path of a weights file.")
+    str | None, typer.Option("--model", help="Name of a shipped model, or path of a weights file.")
 ]
 _MAX_NAMES = 3  # in a line about several files
 

@@ -182,6 +182,8 @@ def describe_inputs(protocol: Json) -> str:
         'clean, with white noise of standard deviation 25 (8-bit levels)'
         >>> describe_inputs({"degradation": "area | jpeg(75)", "scale": 2})
         'made by "area | jpeg(75)" at scale 2'
+        >>> describe_inputs({"degradation": ["bicubic", "noise(5)", "jpeg(75)"], "scale": 2})
+        'a mixture of clean, noisy, JPEG-compressed images (scale 2, 3 kinds of input)'
     """
     degradation, scale = protocol.get("degradation"), protocol.get("scale")
     if degradation == "bicubic":
@@ -192,17 +194,26 @@ def describe_inputs(protocol: Json) -> str:
     if len(texts) == 1 and (level := _WHITE_NOISE.fullmatch(texts[0])):
         numbers = level[1] if level[2] is None else f"{level[1]} to {level[2]}"
         return f"clean, with white noise of standard deviation {numbers} (8-bit levels)"
-    return "made by " + " or ".join(map(_shortened, texts)) + f" at scale {scale}"
+    if len(texts) == 1 and len(texts[0]) <= _READABLE:
+        return f'made by "{texts[0]}" at scale {scale}'
+    kinds = f", {len(texts)} kinds of input" if len(texts) > 1 else ""
+    return f"{_mixture(texts)} (scale {scale}{kinds})"
 
 
-def _shortened(text: str) -> str:
-    """Return a degradation in quotation marks, or the stages of one that is too long to read."""
-    if len(text) <= _READABLE:
-        return f'"{text}"'
-    stages = dict.fromkeys(re.findall(r"[a-z_]+(?=\()", text))
-    return f"random chains of {', '.join(stages)}"
+def _mixture(texts: list[str]) -> str:
+    """Say in words what a mixture of degradations, too long to be read, holds."""
+    stages = {name for text in texts for name in re.findall(r"[a-z_]+", text)}
+    words = dict.fromkeys(word for stage, word in _STAGE_WORDS.items() if stage in stages)
+    return f"a mixture of clean, {', '.join(words)} images"
 
 
+_STAGE_WORDS = {
+    "blur": "blurred",
+    "motion": "blurred",
+    "noise": "noisy",
+    "poisson": "noisy",
+    "jpeg": "JPEG-compressed",
+}
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _WHITE_NOISE = re.compile(rf"noise\({_NUMBER}(?:\.\.{_NUMBER}(?::log)?)?\)")
 _READABLE = 100
