@@ -339,7 +339,7 @@ def test_a_promise_names_its_numbers_and_its_conditions():
         ),
         (
             {"degradation": ["bicubic", "jpeg(75)"], "scale": 2},
-            "a mixture of clean, JPEG-compressed images (scale 2; 2 kinds of input)",
+            "a mixture of clean, JPEG-compressed images (scale 2, 2 kinds of input)",
         ),
     ],
 )

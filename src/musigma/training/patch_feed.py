@@ -9,15 +9,15 @@ from musigma.datasets.patch_bank import Bank, Patches, RawPatches, to_patches
 
 
 class HostFeed:
-    """Keeps a batch in fixed device memory, where a captured step finds it.
+    """Keeps a batch at a fixed address of the device, as a captured step needs it.
 
-    Bytes are sent; the device makes patches of them.
+    The host sends bytes; the device makes patches from them.
 
     Args:
         bank: A bank in host memory.
         device: Where the step computes.
         batch: Patches per step.
-        seed: Which random sequence.
+        seed: Seed of the random choices.
         first: Number of this process's first patch.
     """
 
@@ -32,17 +32,17 @@ class HostFeed:
         self.buffers = RawPatches(*(part.to(device) for part in self._gather(0)))
 
     def send(self, step: int) -> None:
-        """Put what a step needs into the buffers, and start on what the next does."""
+        """Send the batch of a step, and start to gather that of the next step."""
         ready = self.ahead[1].result() if self.ahead and self.ahead[0] == step else None
-        cuts = ready or self._gather(step)
-        for buffer, part in zip(self.buffers, cuts, strict=True):
+        raw = ready or self._gather(step)
+        for buffer, part in zip(self.buffers, raw, strict=True):
             buffer.copy_(part, non_blocking=True)
         self.ahead = (step + 1, self.pool.submit(self._gather, step + 1))
 
     def patches(self) -> Patches:
-        """Make patches of what was sent last."""
+        """Make patches from the batch that was sent last."""
         return to_patches(self.buffers, self.bank.degradation)
 
     def _gather(self, step: int) -> RawPatches:
-        cuts = self.bank.cut(torch.tensor(step), batch=self.batch, seed=self.seed, first=self.first)
-        return RawPatches(*(part.pin_memory() for part in cuts)) if self.pinned else cuts
+        raw = self.bank.cut(torch.tensor(step), batch=self.batch, seed=self.seed, first=self.first)
+        return RawPatches(*(part.pin_memory() for part in raw)) if self.pinned else raw

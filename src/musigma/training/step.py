@@ -27,21 +27,21 @@ from musigma.types import Prediction
 class Step:
     """A network in training, and the operation that improves it once.
 
-    There are three copies of the weights. `network` holds them in float32 and is what the optimizer
-    changes; the worker holds them in the precision of the arithmetic, rounded anew after each
-    update, so that no layer casts its own; `averages` holds their running mean.
+    There are three copies of the weights. `network` holds them in float32; the optimizer changes
+    these. `working_copy` holds them in the precision of the arithmetic and is rounded again after
+    each update, so that no layer has to cast its weights. `averages` holds their running mean.
 
-    The bank serves patches inside the step when it lies on the step's device; otherwise they are
-    gathered on the host and sent across, one step ahead of their use.
+    When the bank lies on the step's device, patches are made inside the step. Otherwise the host
+    gathers them and sends them one step ahead.
 
     Args:
-        recipe: What to do.
-        network: The network, with its initial weights.
-        objective: What to minimise.
-        bank: Where patches come from.
+        recipe: Settings of the run.
+        network: The network with its initial weights.
+        objective: The loss to minimize.
+        bank: Source of the patches.
         device: Where to compute.
         rank: Number of this process.
-        world: How many processes share a batch.
+        world: Number of processes that share a batch.
     """
 
     def __init__(
@@ -59,15 +59,21 @@ class Step:
         self.rank, self.world = rank, world
         share = recipe.batch // world
         self.seed = torch.tensor(recipe.seed, device=bank.device)
-        self._choice: dict[str, Any] = {"batch": share, "seed": self.seed, "first": rank * share}
+        self._patch_arguments: dict[str, Any] = {
+            "batch": share,
+            "seed": self.seed,
+            "first": rank * share,
+        }
         self._feed = (
-            None if bank.device.type == device.type else HostFeed(bank, device, **self._choice)
+            None
+            if bank.device.type == device.type
+            else HostFeed(bank, device, **self._patch_arguments)
         )
         self.network = network.to(device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.objective = objective.to(device)
         self.half = recipe.precision == "bf16" and device.type == "cuda"
-        self.worker = (
+        self.working_copy = (
             half_copy(self.network, torch.bfloat16, share_buffers=True)
             if self.half
             else self.network
@@ -109,16 +115,17 @@ class Step:
         self.load_state(before)
 
     def restart(self, network: Network, seed: int) -> None:
-        """Begin anew with other initial weights and another seed; what is captured serves again."""
+        """Start again with other weights and another seed; the captured graph is used again."""
         state = tree_map(torch.zeros_like, self.state())
         self.recipe = replace(self.recipe, seed=seed)
         self.seed.fill_(seed)
         self.load_state(state | {"weights": network.state_dict()})
 
     def read_loss(self, num_steps: int) -> float:
-        """Return the mean loss since the last reading over all processes: the one wait there is.
+        """Return the mean loss over all processes since the last call.
 
-        It is not finite either where the last update left weights that are not.
+        This is the only place that waits for the device. The result is not finite when the weights
+        are not finite, even if the loss was.
         """
         largest = torch.stack(torch._foreach_norm(self.weights, torch.inf)).max()
         total = torch.where(largest.isfinite(), self.loss_sum, torch.nan)
@@ -129,12 +136,12 @@ class Step:
 
     @contextmanager
     def averaged(self) -> Iterator[Network]:
-        """Lend the network with the averaged weights in place of the last ones."""
+        """Give the network with its averaged weights; the last weights are restored at the end."""
         if self.recipe.ema == 0 or self.steps_done == 0:
             yield self.network
             return
         last = [weight.detach().clone() for weight in self.weights]
-        # The running mean started from nought; this takes out what that start still weighs.
+        # The running mean started from zero; dividing by this share corrects for that start.
         share = 1 - self.recipe.ema**self.steps_done
         with torch.no_grad():
             torch._foreach_copy_(self.weights, torch._foreach_div(self.averages, share))
@@ -144,7 +151,7 @@ class Step:
                 torch._foreach_copy_(self.weights, last)
 
     def state(self) -> dict[str, Any]:
-        """Return everything that the next update depends on."""
+        """Return everything that the next update depends on, for a checkpoint."""
         return {
             "number": self.number,
             "weights": self.network.state_dict(),
@@ -153,33 +160,33 @@ class Step:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Put a state back in place; a captured graph goes on with it."""
+        """Copy a state into place, so that a captured graph continues from it."""
         with torch.no_grad():
             self.steps_done = int(state["number"])
             self.number.copy_(state["number"])
             self.network.load_state_dict(state["weights"])
             torch._foreach_copy_(self.averages, [a.to(self.device) for a in state["averages"]])
             self.optimizer.load_state(state["optimizer"])
-            self._refresh_worker()
+            self._refresh_working_copy()
         self.loss_sum.zero_()
 
     def _seed_noise(self) -> None:
-        # Like the patches, noise follows from (seed, step, process): a resumed run and all its
-        # processes go on with what they would have drawn, and no generator is carried along.
+        # Like the patches, noise follows from (seed, step, process). So a resumed run draws what it
+        # would have drawn anyway, and no state of a generator has to be saved.
         key = f"{self.recipe.seed}/{self.steps_done}/{self.rank}".encode()
         self._noise.manual_seed(int.from_bytes(blake2b(key, digest_size=8).digest()))
 
     def _update(self) -> None:
         loss = self._loss()
-        gradients = gradients_of(loss, _trainable(self.worker), self._deferred)
+        gradients = gradients_of(loss, _trainable(self.working_copy), self._deferred)
         with torch.no_grad():
             if self.world > 1:
                 gradients = _mean_over_processes(gradients)
-            _hand_over(gradients, self.weights)
+            _assign_gradients(gradients, self.weights)
             if self.recipe.clip:
                 nn.utils.clip_grad_norm_(self.weights, self.recipe.clip, foreach=True)
             self.optimizer.step()
-            self._refresh_worker()
+            self._refresh_working_copy()
             if self.recipe.ema:
                 torch._foreach_lerp_(self.averages, self.weights, 1 - self.recipe.ema)
             self.loss_sum += loss.detach()
@@ -189,32 +196,32 @@ class Step:
         if self._feed is not None:
             degraded, target, noise_level = self._feed.patches()
         else:
-            degraded, target, noise_level = self.bank.sample(self.number, **self._choice)
-        if self.worker.takes_noise_level:
+            degraded, target, noise_level = self.bank.sample(self.number, **self._patch_arguments)
+        if self.working_copy.takes_noise_level:
             assert noise_level is not None
             level = noise_level.view(-1, 1, 1, 1) / 255
             degraded = torch.cat([degraded, level.expand_as(degraded[:, :1])], dim=1)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
-            prediction = self.worker(degraded)
+            prediction = self.working_copy(degraded)
         mean, sigma = prediction
         prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
         return self.objective(prediction, target, degraded=degraded)
 
     def _defer(self) -> None:
-        # The kernel is for half precision, in which the worker alone computes.
+        # The kernel is for half precision, which only the working copy uses.
         if self.half and find_spec("triton"):
             share, side = self.recipe.batch // self.world, self.recipe.patch
-            example = torch.zeros(share, self.worker.in_channels, side, side)
+            example = torch.zeros(share, self.working_copy.in_channels, side, side)
             with torch.autocast(self.device.type, torch.bfloat16):
-                self._deferred = defer(self.worker, example.to(self.device))
+                self._deferred = defer(self.working_copy, example.to(self.device))
 
-    def _refresh_worker(self) -> None:
-        if self.worker is not self.network:
-            torch._foreach_copy_(_trainable(self.worker), self.weights)
+    def _refresh_working_copy(self) -> None:
+        if self.working_copy is not self.network:
+            torch._foreach_copy_(_trainable(self.working_copy), self.weights)
 
 
 def _global_generator(device: torch.device) -> torch.Generator:
-    # Compiled and captured steps draw from no other.
+    # Compiled and captured steps can draw from the global generator alone.
     if device.type != "cuda":
         return torch.default_generator
     index = torch.cuda.current_device() if device.index is None else device.index
@@ -225,11 +232,11 @@ def _trainable(network: Network) -> list[Tensor]:
     return [weight for weight in network.parameters() if weight.requires_grad]
 
 
-def _hand_over(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
-    """Make gradients those of the weights, in the precision and the order of the weights."""
+def _assign_gradients(gradients: Sequence[Tensor], weights: Sequence[Tensor]) -> None:
+    """Store gradients with the weights, in the precision and memory order of the weights."""
     others: list[tuple[Tensor, Tensor]] = []
     for gradient, weight in zip(gradients, weights, strict=True):
-        # Fused Adam walks through memory: values in another order would meet other weights.
+        # Fused Adam pairs gradients and weights by their order in memory.
         if gradient.dtype == weight.dtype and gradient.stride() == weight.stride():
             weight.grad = gradient
         else:
