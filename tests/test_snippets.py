@@ -35,7 +35,16 @@ REASONS = (
     "needs the released file imdn_x2.pth and the training data",
     "needs a checkout",
 )
-PICTURES = ("photo.png", "night.png", "scans/a.png", "archive/b.png")
+PICTURES = (
+    "photo.png",
+    "photo.jpg",
+    "night.png",
+    "night.jpg",
+    "noisy.png",
+    "small.png",
+    "scans/a.png",
+    "archive/b.png",
+)
 
 
 class Block(NamedTuple):
@@ -81,6 +90,8 @@ def folder(tmp_path, monkeypatch) -> Path:
         draw(tmp_path / "photos" / f"{seed}.png", 56, 60, seed)
     for seed in range(9):
         draw(tmp_path / "held_out" / f"{seed}.png", 24, 28, seed)
+        draw(tmp_path / "truth" / f"{seed}.png", 24, 28, seed)
+        draw(tmp_path / "inputs" / f"{seed}.png", 12, 14, seed)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MUSIGMA_DATA", raising=False)
     return tmp_path

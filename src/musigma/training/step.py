@@ -59,7 +59,7 @@ class Step:
         self.rank, self.world = rank, world
         share = recipe.batch // world
         self.seed = torch.tensor(recipe.seed, device=bank.device)
-        self._patch_arguments: dict[str, Any] = {
+        self._sampling: dict[str, Any] = {
             "batch": share,
             "seed": self.seed,
             "first": rank * share,
@@ -67,7 +67,7 @@ class Step:
         self._feed = (
             None
             if bank.device.type == device.type
-            else HostFeed(bank, device, **self._patch_arguments)
+            else HostFeed(bank, device, **self._sampling)
         )
         self.network = network.to(device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -196,7 +196,7 @@ class Step:
         if self._feed is not None:
             degraded, target, noise_level = self._feed.patches()
         else:
-            degraded, target, noise_level = self.bank.sample(self.number, **self._patch_arguments)
+            degraded, target, noise_level = self.bank.sample(self.number, **self._sampling)
         if self.working_copy.takes_noise_level:
             assert noise_level is not None
             level = noise_level.view(-1, 1, 1, 1) / 255
