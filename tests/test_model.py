@@ -261,3 +261,22 @@ def test_a_model_without_sigma_is_exported_without_it(tmp_path):
     found = model.predict(IMAGE)
     assert found.sigma is None
     assert_close((found.mean,), (small_model().predict(IMAGE).mean,))
+
+
+def test_a_file_in_the_folder_does_not_take_the_place_of_shipped_weights(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "edsr-baseline").write_bytes(b"no weights")
+    assert load("edsr-baseline", scale=2).has_sigma
+    with pytest.raises(WeightsError, match="edsr-baseline cannot be loaded safely"):
+        load("./edsr-baseline")
+
+
+@pytest.mark.parametrize("scale", [1, 2, 4])
+def test_weights_for_photographs_ship_with_intervals(scale):
+    model = load("photo", scale=scale)
+    assert (model.name, model.scale, model.takes_noise_level) == ("photo", scale, False)
+    image = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))
+    low, high = model.interval(model.predict(image), coverage=0.9)
+    assert low.shape == (1, 3, 9 * scale, 7 * scale)
+    assert (low < high).all()
+    assert "JPEG-compressed" in model.calibration.conditions

@@ -476,3 +476,15 @@ def test_a_denoiser_is_refused(musigma, photos, tmp_path):
     result = musigma("upscale", photos, "-o", tmp_path / "out", "--model", "drunet-small")
     assert result.code == 2
     assert "drunet-small is a denoiser; 'musigma denoise' uses it" in result.errors[0]
+
+
+def test_without_a_model_the_weights_for_photographs_enlarge_by_two(musigma, tmp_path):
+    levels = np.random.default_rng(0).integers(0, 256, (12, 10, 3), dtype=np.uint8)
+    Image.fromarray(levels).save(tmp_path / "photo.jpg")
+    result = musigma(
+        "upscale", tmp_path / "photo.jpg", "-o", tmp_path / "large", "--sigma", "--json"
+    )
+    assert result.code == 0, result.err
+    (done,) = json.loads(result.out)["done"]
+    assert (done["width"], done["height"]) == (20, 24)
+    assert "JPEG-compressed" in done["promise"]

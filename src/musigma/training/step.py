@@ -65,9 +65,7 @@ class Step:
             "first": rank * share,
         }
         self._feed = (
-            None
-            if bank.device.type == device.type
-            else HostFeed(bank, device, **self._sampling)
+            None if bank.device.type == device.type else HostFeed(bank, device, **self._sampling)
         )
         self.network = network.to(device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
