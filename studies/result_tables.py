@@ -15,6 +15,7 @@ from musigma.networks import weights_file
 from musigma.training.recipe import Recipe, default_values
 from studies.unlike_inputs import INPUTS
 
+PHOTO_DATA = "B100_every_second"
 SETS = ("Set5", "Set14", "B100", "Urban100")
 Rows = list[list[str]]
 
@@ -216,6 +217,21 @@ def unlike_inputs_table(records: Iterable[Record]) -> str:
     return markdown(["input made by", *headings], rows)
 
 
+def photo_table(records: Iterable[Record]) -> str:
+    """PSNR and coverage of the weights for photographs on every second image of B100."""
+    cells: dict[str, dict[int, str]] = {}
+    for record in records:
+        if (record.model.get("name"), record.data["name"]) == ("photo", PHOTO_DATA):
+            cell = f"{record.result['psnr_y']:.2f} / {record.result['coverage']:.1%}"
+            row = cells.setdefault(record.protocol["degradation"], {})
+            row[record.model["scale"]] = cell
+    rows = []
+    for text, row in cells.items():
+        shown = text.replace("|", r"\|")  # a bar would end the cell
+        rows.append([f"`{shown}`", *(row.get(scale, "") for scale in (2, 4))])
+    return markdown(["input made by", "x2", "x4"], rows)
+
+
 def engines_table(records: Iterable[Record]) -> str:
     """Milliseconds of every engine on the machines that were measured."""
     rows = []
@@ -263,6 +279,7 @@ TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "short coverage": short_coverage_table,
     "short speed": short_speed_table,
     "unlike inputs": unlike_inputs_table,
+    "photo": photo_table,
     "engines": engines_table,
     "recipe keys": recipe_keys_table,
 }
