@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from musigma.functional.noise import add_noise, image_generator
+from musigma.functional.noise import image_generator
+from musigma.functional.sensor_noise import sensor_noise
 from musigma.images.image_io import read_image, write_image
 from musigma.model import load, save
 from musigma.networks import create, with_sigma
@@ -26,7 +27,7 @@ def noisy(folder, name="noisy.png", *, num_channels=3, level=20):
     """Write a smooth picture with noise."""
     y, x = torch.meshgrid(torch.arange(67) / 20, torch.arange(61) / 20, indexing="ij")
     image = (0.5 + 0.1 * torch.sin(x + y)).expand(1, num_channels, -1, -1)
-    image = add_noise(image, noise_std=level, generator=image_generator(name, 0))
+    image = sensor_noise(image, std=level, generator=image_generator(name, 0))
     write_image(folder / name, image)
     return folder / name
 

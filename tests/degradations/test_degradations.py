@@ -8,8 +8,9 @@ from musigma.degradations import Bicubic, Choice, OneOf, Range, degrade_image, p
 from musigma.functional.blur import blur, gaussian_kernels
 from musigma.functional.color import quantise
 from musigma.functional.jpeg import jpeg
-from musigma.functional.noise import add_noise, image_generator
+from musigma.functional.noise import image_generator
 from musigma.functional.resize import bicubic_down
+from musigma.functional.sensor_noise import sensor_noise
 from musigma.functional.shrink import METHODS, shrink, shrink_matrix
 
 SIZE = (48, 64)
@@ -35,7 +36,7 @@ def test_a_chain_is_its_stages_one_after_another():
     assert (degradation.scale, degradation.num_draws) == (2, 0)
     result = degradation(image, torch.rand(1, 0), image_generator("a", 0))
     low = shrunk(blur(image, gaussian_kernels(torch.tensor([1.2]), radius=4)), "area", 2)
-    noisy = add_noise(low, noise_std=5, generator=image_generator("a", 0))
+    noisy = sensor_noise(low, std=5, generator=image_generator("a", 0))
     expected = jpeg(noisy, quality=75, subsampling=True)
     torch.testing.assert_close(result, expected)
 
@@ -69,10 +70,11 @@ def test_ways_of_shrinking_follow_the_draws():
 
 def test_blurs_follow_the_draws():
     degradation = parse("(blur(0.5..2)/3*motion(4, angle=0..90))?0.5")
-    assert degradation.is_blur
     images = pictures(3)
     # Left out; the first alternative; the second one.
     draws = torch.tensor([[0.6, 0, 0, 0], [0.4, 0.2, 0.5, 0.0], [0.4, 0.3, 0.0, 0.5]])
+    assert degradation.kernels(draws).shape == (3, 13, 13)
+    assert parse("blur(1)/noise(5)").kernels(torch.rand(3, 1)) is None
     result = degradation(images, draws)
     torch.testing.assert_close(result[:1], images[:1], rtol=0, atol=1e-6)
     kernel = gaussian_kernels(torch.tensor([1.25]), radius=6)
@@ -226,7 +228,7 @@ def test_an_image_gets_the_same_input_in_any_order():
 
 def test_noise_alone_is_the_denoising_protocol():
     image = natural(*SIZE)
-    expected = add_noise(image, noise_std=25, generator=image_generator("baby", 3))
+    expected = sensor_noise(image, std=25, generator=image_generator("baby", 3))
     result = degrade_image(parse("noise(25)"), image, name="baby", seed=3)
     torch.testing.assert_close(result, expected, rtol=0, atol=1e-7)
 

@@ -9,8 +9,9 @@ from musigma.degradations import Bicubic, Noise, parse
 from musigma.degradations.pairs import make_pair, match_pair, noise_std_of
 from musigma.functional.color import rgb_to_y
 from musigma.functional.fidelity import psnr
-from musigma.functional.noise import add_noise, image_generator
+from musigma.functional.noise import image_generator
 from musigma.functional.resize import bicubic_up
+from musigma.functional.sensor_noise import sensor_noise
 from musigma.types import ImageError
 
 DATA = os.environ.get("MUSIGMA_DATA")
@@ -45,7 +46,7 @@ def test_uint8_gives_the_same_pair():
 def test_noise_is_that_of_the_denoising_tables_to_the_bit():
     image = torch.rand(1, 3, 37, 31, generator=torch.Generator().manual_seed(0))
     generator = image_generator("baby", 7)
-    expected = add_noise(image, noise_std=25, generator=generator)
+    expected = sensor_noise(image, std=25, generator=generator)
     assert torch.equal(make_pair(Noise(25), image, name="baby", seed=7).degraded, expected)
 
 

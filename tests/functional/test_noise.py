@@ -9,17 +9,17 @@ from PIL import Image
 from scipy import stats
 
 from musigma.functional.noise import (
-    add_noise,
     estimate_noise_std,
     image_generator,
     unclipped_share,
 )
+from musigma.functional.sensor_noise import sensor_noise
 from musigma.types import ImageError
 
 
 def test_noise_has_the_stated_spread_and_is_not_clipped():
     image = torch.full((1, 3, 256, 256), 0.99)
-    noise = add_noise(image, noise_std=25, generator=image_generator("a", 0)) - image
+    noise = sensor_noise(image, std=25, generator=image_generator("a", 0)) - image
     # Four standard errors of a mean and of a standard deviation over n normal values.
     n = noise.numel()
     assert abs(noise.mean()) * 255 < 4 * 25 / math.sqrt(n)
@@ -31,7 +31,7 @@ def test_noise_depends_on_name_and_seed_alone():
     image = torch.rand(1, 3, 37, 31)
 
     def noisy(name, seed):
-        return add_noise(image, noise_std=15, generator=image_generator(name, seed))
+        return sensor_noise(image, std=15, generator=image_generator(name, seed))
 
     before = noisy("baby", 0)
     noisy("bird", 0)
@@ -43,7 +43,7 @@ def test_noise_depends_on_name_and_seed_alone():
 
 def test_noise_does_not_touch_the_global_generator():
     state = torch.get_rng_state()
-    add_noise(
+    sensor_noise(
         torch.rand(1, 1, 5, 5, generator=image_generator(0, 0)),
         noise_std=5,
         generator=image_generator(1, 0),
@@ -54,25 +54,25 @@ def test_noise_does_not_touch_the_global_generator():
 def test_one_level_per_image():
     image = torch.zeros(3, 1, 37, 31)
     levels = torch.tensor([0.0, 10.0, 50.0])
-    noise = add_noise(image, noise_std=levels, generator=image_generator(0, 0)) * 255
-    unit = add_noise(image, noise_std=255, generator=image_generator(0, 0))
+    noise = sensor_noise(image, std=levels, generator=image_generator(0, 0)) * 255
+    unit = sensor_noise(image, std=255, generator=image_generator(0, 0))
     torch.testing.assert_close(noise, unit * levels.view(3, 1, 1, 1))
 
 
 def test_bad_input_is_refused():
     generator = image_generator(0, 0)
     with pytest.raises(ImageError, match=r"float image \(N, C, H, W\)"):
-        add_noise(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), noise_std=25, generator=generator)
+        sensor_noise(torch.zeros(1, 3, 8, 8, dtype=torch.uint8), std=25, generator=generator)
     with pytest.raises(ImageError, match=r"8-bit levels .* got -1"):
-        add_noise(torch.zeros(1, 3, 8, 8), noise_std=-1, generator=generator)
+        sensor_noise(torch.zeros(1, 3, 8, 8), std=-1, generator=generator)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_noise_is_the_same_on_a_gpu():
     image = torch.rand(1, 3, 37, 31)
-    here = add_noise(image, noise_std=25, generator=image_generator("a", 0))
-    there = add_noise(image.cuda(), noise_std=25, generator=image_generator("a", 0))
+    here = sensor_noise(image, std=25, generator=image_generator("a", 0))
+    there = sensor_noise(image.cuda(), std=25, generator=image_generator("a", 0))
     torch.testing.assert_close(there.cpu(), here, rtol=0, atol=1e-6)
 
 
@@ -89,7 +89,7 @@ def texture(height, width):
 @pytest.mark.parametrize("level", [1, 5, 15, 50])
 def test_level_is_estimated_within_a_tenth(num_channels, level):
     image = texture(171, 153)[:, :num_channels]
-    noisy = add_noise(image, noise_std=level, generator=image_generator("texture", 0))
+    noisy = sensor_noise(image, std=level, generator=image_generator("texture", 0))
     assert estimate_noise_std(noisy) == pytest.approx(level, rel=0.1)
 
 
@@ -134,7 +134,7 @@ def test_level_is_estimated_within_a_tenth_where_a_file_clips(num_channels, leve
     image = texture(171, 153)[:, :num_channels]
     image = torch.cat([image, 0.03 * image], dim=-1)
     generator = image_generator("dark", 0)
-    noisy = as_file(add_noise(image, noise_std=level, generator=generator))
+    noisy = as_file(sensor_noise(image, std=level, generator=generator))
     assert estimate_noise_std(noisy) == pytest.approx(level, rel=0.1)
 
 
@@ -151,6 +151,6 @@ def test_level_is_estimated_within_a_tenth_on_photos(level, num_channels):
         picture = Image.open(path).convert("RGB" if num_channels == 3 else "L")
         image = torch.tensor(np.asarray(picture)).view(*picture.size[::-1], num_channels)
         image = image.permute(2, 0, 1)[None] / 255
-        noisy = add_noise(image, noise_std=level, generator=image_generator(path.stem, 0))
+        noisy = sensor_noise(image, std=level, generator=image_generator(path.stem, 0))
         assert estimate_noise_std(noisy) == pytest.approx(level, rel=0.1), path.stem
         assert estimate_noise_std(as_file(noisy)) == pytest.approx(level, rel=0.1), path.stem

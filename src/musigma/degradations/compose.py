@@ -82,25 +82,19 @@ class Choice(Degradation):
         self.block = math.lcm(*(option.block for option in self.options))
         self.num_draws = 1 + sum(option.num_draws for option in self.options)
 
-    @property
-    def is_blur(self) -> bool:
-        """Whether all alternatives are."""
-        return all(option.is_blur for option in self.options)
-
-    def kernels(self, draws: Tensor) -> Tensor:
-        """Return a kernel per image, of the blur that was chosen for it."""
-        sized = [
-            _widened(option.kernels(own), self.filter_radius)
-            for option, own in _shared(self.options, draws[:, 1:])
-        ]
-        return self._chosen(draws, sized)
+    def kernels(self, draws: Tensor) -> Tensor | None:
+        """Return a kernel per image, of the blur that was chosen for it, if all are blurs."""
+        kernels = [option.kernels(own) for option, own in _shared(self.options, draws[:, 1:])]
+        sized = [_widened(kernel, self.filter_radius) for kernel in kernels if kernel is not None]
+        return self._chosen(draws, sized) if len(sized) == len(kernels) else None
 
     def __call__(
         self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """Apply to each image what was chosen for it."""
-        if self.is_blur:
-            return blur(target, self.kernels(draws))
+        kernels = self.kernels(draws)
+        if kernels is not None:
+            return blur(target, kernels)
         methods = [option.method for option in self.options if isinstance(option, Shrink)]
         if len(methods) == len(self.options):
             return self._shrunk(target, draws, methods)
@@ -155,14 +149,11 @@ class Maybe(Degradation):
         self.filter_radius, self.block = inner.filter_radius, inner.block
         self.num_draws = 1 + inner.num_draws
 
-    @property
-    def is_blur(self) -> bool:
-        """Whether what it does is; not to blur is to convolve with the identity."""
-        return self.inner.is_blur
-
-    def kernels(self, draws: Tensor) -> Tensor:
+    def kernels(self, draws: Tensor) -> Tensor | None:
         """Return a kernel per image, the identity for those that are left as they are."""
         kernels = self.inner.kernels(draws[:, 1:])
+        if kernels is None:
+            return None
         line = torch.arange(-self.filter_radius, self.filter_radius + 1, device=draws.device)
         identity = ((line == 0) & (line == 0).view(-1, 1)).to(kernels.dtype)
         return torch.where((draws[:, 0] < self.probability).view(-1, 1, 1), kernels, identity)

@@ -28,6 +28,13 @@ def degrade_image(
         >>> torch.equal(first, again), first.shape
         (True, torch.Size([1, 3, 16, 24]))
     """
-    generator = image_generator(name, seed)
-    draws = torch.rand(len(image), degradation.num_draws, generator=generator)
+    draws, generator = draw_for_image(degradation, name=name, seed=seed)
     return degradation(image, draws.to(image.device), generator)
+
+
+def draw_for_image(
+    degradation: Degradation, *, name: str | int, seed: int
+) -> tuple[Tensor, torch.Generator]:
+    """Return the draws of one image, ``(1, num_draws)``, and the generator of its noise."""
+    generator = image_generator(name, seed)
+    return torch.rand(1, degradation.num_draws, generator=generator), generator

@@ -2,15 +2,11 @@
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from musigma.degradations.base import Degradation
-from musigma.degradations.image import degrade_image
-from musigma.degradations.stages import Noise
-from musigma.degradations.values import Value
+from musigma.degradations.image import degrade_image, draw_for_image
 from musigma.functional.geometry import crop_to_multiple
-from musigma.functional.noise import image_generator
 from musigma.types import ImageError
 
 
@@ -31,6 +27,7 @@ def make_pair(degradation: Degradation, image: Tensor, *, name: str | int, seed:
         seed: Another seed gives other random numbers.
 
     Example:
+        >>> import torch
         >>> from musigma.degradations import parse
         >>> image = torch.rand(1, 3, 37, 31)
         >>> degraded, target = make_pair(parse("bicubic", scale=4), image, name="baby")
@@ -59,25 +56,11 @@ def match_pair(degraded: Tensor, target: Tensor, *, scale: int) -> Pair:
     return Pair(degraded, target)
 
 
-def white_noise_std(degradation: Degradation | None) -> Value | None:
-    """Return the level, or the range of levels, of a degradation that adds white noise only.
-
-    Example:
-        >>> from musigma.degradations import parse
-        >>> str(white_noise_std(parse("noise(0..50)"))), white_noise_std(parse("jpeg(75)"))
-        ('0..50', None)
-    """
-    if not isinstance(degradation, Noise) or {"gain", "grain"} & degradation.values.keys():
-        return None
-    return degradation.values["std"] if degradation.values["grey"].high == 0 else None
-
-
 def noise_std_of(degradation: Degradation, *, name: str | int, seed: int = 0) -> float | None:
     """Return the level of the white noise that `make_pair` gives an image, in 8-bit levels.
 
     It is `None` for a degradation that is more than white noise: there is no such level.
     """
-    if white_noise_std(degradation) is None or not isinstance(degradation, Noise):
-        return None
-    draws = torch.rand(1, degradation.num_draws, generator=image_generator(name, seed))
-    return float(degradation.drawn(draws)["std"])
+    draws, _ = draw_for_image(degradation, name=name, seed=seed)
+    level = degradation.noise_level(draws)
+    return None if level is None else float(level)

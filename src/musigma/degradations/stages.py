@@ -1,6 +1,7 @@
 """The stages that a chain is made of: blur, shrinking, noise, JPEG, rounding."""
 
 import math
+from abc import abstractmethod
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -80,10 +81,9 @@ class Stage(Degradation):
 
 
 class _BlurStage(Stage):
-    @property
-    def is_blur(self) -> bool:
-        """It is."""
-        return True
+    @abstractmethod
+    def kernels(self, draws: Tensor) -> Tensor:
+        """Return a kernel per image."""
 
     def __call__(
         self,
@@ -273,10 +273,11 @@ class Noise(Stage):
         super().__init__(std=std, gain=gain, grey=grey, grain=grain)
         self.filter_radius = _grain_radius(self.values)
 
-    def noise_level(self, draws: Tensor) -> Tensor | None:
-        """Return the level of each image, where the noise is white."""
+    @property
+    def white_noise_std(self) -> Value | None:
+        """The standard deviation, unless the noise is grey, grainy or grows with the light."""
         white = self.values.keys() <= {"std", "grey"} and self.values["grey"].high == 0
-        return self.drawn(draws)["std"] if white else None
+        return self.values["std"] if white else None
 
     def __call__(
         self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None

@@ -31,6 +31,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
+import torch
+
 from musigma.degradations.base import Degradation
 from musigma.degradations.compose import Chain, Choice, Maybe
 from musigma.degradations.photo import photo_text
@@ -96,8 +98,12 @@ def names() -> list[str]:
 def _with_bicubic(degradation: Degradation, scale: int) -> Degradation:
     """Put ``bicubic`` before the first stage that is more than a blur."""
     stages = list(degradation.stages) if isinstance(degradation, Chain) else [degradation]
-    first = next((n for n, stage in enumerate(stages) if not stage.is_blur), len(stages))
+    first = next((n for n, stage in enumerate(stages) if not _is_blur(stage)), len(stages))
     return Chain([*stages[:first], Shrink("bicubic", scale), *stages[first:]])
+
+
+def _is_blur(stage: Degradation) -> bool:
+    return stage.kernels(torch.zeros(1, stage.num_draws)) is not None
 
 
 class _Token(NamedTuple):

@@ -11,7 +11,6 @@ from musigma.degradations.pairs import (
     make_pair,
     match_pair,
     noise_std_of,
-    white_noise_std,
 )
 from musigma.functional.color import match_channels, quantise, rgb_to_y
 from musigma.functional.fidelity import psnr, ssim
@@ -120,7 +119,7 @@ class Protocol:
 
     def _noise_levels(self) -> float | list[float] | None:
         """Return the noise level, or the least and the largest where it is drawn."""
-        drawn = white_noise_std(self.degradation)
+        drawn = self.degradation.white_noise_std if self.degradation else None
         if self.noise_std is not None or drawn is None:
             return self.noise_std
         return drawn.low if drawn.low == drawn.high else [drawn.low, drawn.high]

@@ -1,4 +1,4 @@
-"""Gaussian noise that is the same whatever the order of the images and the device; its level."""
+"""Generators of noise that follow from an image's name, and an estimate of the noise level."""
 
 import hashlib
 import math
@@ -33,27 +33,6 @@ def image_generator(name: str | int, seed: int) -> torch.Generator:
     return generator.manual_seed(int.from_bytes(digest[:4], "big"))
 
 
-def add_noise(image: Tensor, *, noise_std: float | Tensor, generator: torch.Generator) -> Tensor:
-    """Return ``image + (noise_std / 255) n`` with ``n`` standard normal per value, not clipped.
-
-    Args:
-        image: ``(N, C, H, W)`` in ``[0, 1]``.
-        noise_std: In 8-bit levels, such as 25; one number, or one per image, ``(N,)``.
-        generator: The noise is drawn on its device, so that a CPU generator gives a GPU image the
-            noise that it would give on the CPU.
-    """
-    if image.ndim != 4 or not image.is_floating_point():
-        raise ImageError(
-            f"expected a float image (N, C, H, W) in [0, 1], got {tuple(image.shape)} {image.dtype}"
-        )
-    if isinstance(noise_std, Tensor):
-        noise_std = noise_std.to(image).view(-1, 1, 1, 1)
-    elif noise_std < 0:
-        raise ImageError(f"noise_std is 0 or more, in 8-bit levels (such as 25), got {noise_std}")
-    noise = torch.randn(image.shape, generator=generator, device=generator.device)
-    return image + noise.to(image) * (noise_std / 255)
-
-
 def estimate_noise_std(image: Tensor) -> float:
     """Estimate the standard deviation of white Gaussian noise in an image, in 8-bit levels.
 
@@ -71,8 +50,9 @@ def estimate_noise_std(image: Tensor) -> float:
         image: ``(1, C, H, W)`` in ``[0, 1]``; values beyond say that nothing was clipped.
 
     Example:
+        >>> from musigma.functional.sensor_noise import sensor_noise
         >>> grey = torch.full((1, 1, 128, 128), 0.5)
-        >>> noisy = add_noise(grey, noise_std=25, generator=image_generator("a", 0))
+        >>> noisy = sensor_noise(grey, std=25, generator=image_generator("a", 0))
         >>> 22.5 < estimate_noise_std(noisy) < 27.5
         True
     """

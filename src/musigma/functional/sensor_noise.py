@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from musigma.functional.blur import blur
+from musigma.types import ImageError
 
 
 def sensor_noise(
@@ -36,6 +37,12 @@ def sensor_noise(
         >>> 24 < noisy.std() * 255 < 26
         tensor(True)
     """
+    if image.ndim != 4 or not image.is_floating_point():
+        raise ImageError(
+            f"expected a float image (N, C, H, W) in [0, 1], got {tuple(image.shape)} {image.dtype}"
+        )
+    if not isinstance(std, Tensor) and std < 0:
+        raise ImageError(f"std is 0 or more, in 8-bit levels (such as 25), got {std}")
     noise = _normal(image, grey, generator)
     if grain is not None:
         noise = blur(noise, grain / grain.square().sum((1, 2), keepdim=True).sqrt())

@@ -1,6 +1,7 @@
 """The base of all losses: a per-pixel function with its settings, and weighted sums of them."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, Self
 
@@ -21,16 +22,16 @@ _MISSING = {
 }
 
 
-class Loss(nn.Module):
+class Loss(nn.Module, ABC):
     """A scalar to minimize. Losses add up with ``+`` and take weights with ``*``.
 
     There are no parameters to train. `str` gives the text that recipes use.
     """
 
     @property
+    @abstractmethod
     def terms(self) -> Sequence[tuple[float, "PixelLoss"]]:
         """The weights and losses that are added up."""
-        raise NotImplementedError
 
     @property
     def needs_sigma(self) -> bool:

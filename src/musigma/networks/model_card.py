@@ -120,10 +120,10 @@ def card(name: str, *, scale: int) -> ModelCard:
     return _describe(name, network)
 
 
-def on_meta(name: str, *, scale: int) -> Network:
+def on_meta(name: str, *, scale: int, **settings: Any) -> Network:
     """Build a network without values, which takes milliseconds and no memory."""
     with torch.device("meta"):
-        return create(name, scale=scale)
+        return create(name, scale=scale, **settings)
 
 
 def _describe(name: str, network: WithSigma) -> ModelCard:

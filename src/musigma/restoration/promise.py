@@ -9,8 +9,6 @@ from musigma.uncertainty.calibration import Calibration
 FLOAT32_ENGINES = ("torch", "onnx", "openvino")
 """Calibrations are fitted in float32. Other engines round more, so that no promise is made."""
 
-METHODS_WITH_PROMISE = ("conformal-risk-control", "conformal", "risk-control")
-
 _FORMAT_NAMES = {"WEBP": "lossy WebP", "TIFF": "TIFF with JPEG compression"}
 
 
@@ -53,7 +51,7 @@ def _text(calibration: Calibration, picture: OpenedImage) -> str:
 
 
 def _reason_in_calibration(calibration: Calibration) -> str | None:
-    if calibration.method not in METHODS_WITH_PROMISE:
+    if not calibration.has_guarantee:
         return f"the model is calibrated by {calibration.method}, which has no guarantee"
     if calibration.protocol is None:
         return "the weights do not say for which images they were calibrated"

@@ -9,13 +9,13 @@ from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-import torch
 from torch import nn
 
 from musigma.degradations import Degradation, Noise
 from musigma.degradations import parse as parse_degradation
 from musigma.losses import parse as parse_loss
-from musigma.networks import create, entry
+from musigma.networks import entry
+from musigma.networks.model_card import on_meta
 from musigma.types import ConfigError, MusigmaError, nearest
 
 DRAWN_SHAPES = "drawn-shapes"
@@ -151,7 +151,7 @@ class Recipe:
                 "noise_std = [low, high] for a denoiser, or degrade = 'TEXT' for anything else"
             )
         degradation = self.degradation
-        if self._takes_noise_level() and not isinstance(degradation, Noise):
+        if self._takes_noise_level() and degradation.white_noise_std is None:
             raise ConfigError(
                 f"{self.network} must be told the noise level, which degrade = '{degradation}' "
                 "does not say; give noise_std = [low, high]"
@@ -159,8 +159,7 @@ class Recipe:
 
     def _takes_noise_level(self) -> bool:
         try:
-            with torch.device("meta"):  # builds the network without its weights
-                network = create(self.network, scale=self.scale, **self.settings)
+            network = on_meta(self.network, scale=self.scale, **self.settings)
         except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
             if isinstance(error, MusigmaError):
                 raise

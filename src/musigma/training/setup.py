@@ -27,7 +27,10 @@ from musigma.types import ConfigError, DataError, MusigmaError
 CHANGEABLE = {"steps", "seconds", "log_every", "validate_every", "save_every", "compile"}
 """The keys of a recipe that may differ when a run is resumed."""
 
-BANK_KEYS = ("data", "shrink", "scale", "patch", "channels", "swap_channels", "degrade")
+BANK_KEYS = (
+    *("data", "shrink", "scale", "patch", "channels", "swap_channels"),
+    *("degrade", "noise_std"),
+)
 """The keys of a recipe that decide its patch bank. Runs that agree in them can share one."""
 
 CHECKPOINT_KEYS = ("step", "spent", "rate_factor", "recipe")

@@ -112,6 +112,11 @@ class Calibration:
         return f"for images like the {self.num_images} it was fitted on{source}: {inputs}"
 
     @property
+    def has_guarantee(self) -> bool:
+        """Whether the method of the fit promises a coverage, and does not only aim at it."""
+        return self.method in _CLAIMS
+
+    @property
     def promise(self) -> str:
         """What the intervals promise and for which images, in one sentence."""
         claim = _CLAIMS.get(self.method, _NO_GUARANTEE).format(

@@ -3,7 +3,8 @@ import sys
 import pytest
 import torch
 
-from musigma.functional.noise import add_noise, image_generator
+from musigma.functional.noise import image_generator
+from musigma.functional.sensor_noise import sensor_noise
 from musigma.model import load
 from musigma.networks import card, create, with_sigma
 from musigma.networks.denoising.wnnm import wnnm
@@ -17,7 +18,7 @@ def noisy_stripes(num_channels, height=37, width=31):
     shades = torch.arange(1, num_channels + 1).view(-1, 1, 1)
     target = 0.5 + 0.1 * shades * torch.sin(0.9 * x + 0.4 * y)
     generator = image_generator("stripes", 0)
-    return add_noise(target[None], noise_std=25, generator=generator), target[None]
+    return sensor_noise(target[None], std=25, generator=generator), target[None]
 
 
 def psnr(image, target):

@@ -6,6 +6,7 @@ from musigma.networks import BuildSpec, card, create, with_sigma
 from musigma.networks.denoising.drunet import recognise
 from musigma.networks.weights_file import weights_of
 from musigma.prediction.predict import predict, with_noise_map
+from musigma.prediction.tiling import TILE_TOLERANCE
 from musigma.types import ImageError
 
 TINY = {"widths": (8, 8, 12, 16), "num_blocks": 1}
@@ -133,14 +134,14 @@ def test_wrong_channels_are_explained():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [(157, 301), (199, 163), (143, 259)], ids=str)
-def test_tiles_of_the_full_width_are_exact_to_the_bit(size):
-    # Each layer of each resolution has more values than PyTorch's routine for small ones takes.
+def test_tiles_of_the_full_width_are_exact(size):
+    """Within the promised rounding; `make test-everywhere` says where bits are equal."""
     torch.manual_seed(0)
     network = with_sigma(create("drunet-small", scale=1)).eval()
     image = torch.rand(1, 3, *size)
     whole, tiled = (predict(network, image, noise_std=25, tile=tile) for tile in (1000, 150))
-    assert torch.equal(tiled.mean, whole.mean)
-    assert torch.equal(tiled.sigma, whole.sigma)
+    for theirs, ours in zip(whole, tiled, strict=True):
+        assert (ours - theirs).abs().max() <= TILE_TOLERANCE * theirs.abs().max()
 
 
 @pytest.mark.parametrize("size", [(37, 301), (29, 259)], ids=str)

@@ -4,7 +4,8 @@ import torch
 from scipy import ndimage
 from skimage.restoration import denoise_tv_chambolle
 
-from musigma.functional.noise import add_noise, image_generator
+from musigma.functional.noise import image_generator
+from musigma.functional.sensor_noise import sensor_noise
 from musigma.networks.denoising.wnnm import shrink_singular_values, wnnm
 from musigma.types import ImageError
 
@@ -23,7 +24,7 @@ def bricks(height, width):
 
 def test_beats_filters_of_one_place_on_a_picture_that_repeats():
     target = bricks(72, 66)
-    noisy = add_noise(target[None], noise_std=50, generator=image_generator("wall", 0))[0]
+    noisy = sensor_noise(target[None], std=50, generator=image_generator("wall", 0))[0]
     # The best of each over the range of its one setting.
     blurred = max(psnr(ndimage.gaussian_filter(noisy[0], s), target[0]) for s in (0.6, 0.8, 1, 1.2))
     smoothed = max(
