@@ -45,7 +45,7 @@ def test_noise_does_not_touch_the_global_generator():
     state = torch.get_rng_state()
     sensor_noise(
         torch.rand(1, 1, 5, 5, generator=image_generator(0, 0)),
-        noise_std=5,
+        std=5,
         generator=image_generator(1, 0),
     )
     assert torch.equal(torch.get_rng_state(), state)
