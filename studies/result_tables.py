@@ -13,9 +13,9 @@ from musigma.evaluation.record import Record, load_record
 from musigma.model import load
 from musigma.networks import weights_file
 from musigma.training.recipe import Recipe, default_values
+from studies import photo_rows
 from studies.unlike_inputs import INPUTS
 
-PHOTO_DATA = "B100_every_second"
 SETS = ("Set5", "Set14", "B100", "Urban100")
 Rows = list[list[str]]
 
@@ -221,7 +221,7 @@ def photo_table(records: Iterable[Record]) -> str:
     """PSNR and coverage of the weights for photographs on every second image of B100."""
     cells: dict[str, dict[int, str]] = {}
     for record in records:
-        if (record.model.get("name"), record.data["name"]) == ("photo", PHOTO_DATA):
+        if (record.model.get("name"), record.data["name"]) == ("photo", photo_rows.NAME):
             cell = f"{record.result['psnr_y']:.2f} / {record.result['coverage']:.1%}"
             row = cells.setdefault(record.protocol["degradation"], {})
             row[record.model["scale"]] = cell
