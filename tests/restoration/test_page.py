@@ -1,6 +1,5 @@
 import base64
 import hashlib
-import io
 import json
 import re
 
@@ -8,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.photo import error_of, photo
 from musigma.functional.color import to_uint8
-from musigma.functional.resize import resize
 from musigma.restoration.promise import Promise
 from musigma.restoration.viewer import data as viewer_data
 from musigma.restoration.viewer.page import write_page
-from musigma.restoration.viewer.tiles import TILE, Layer, error_level, level_factors
+from musigma.restoration.viewer.tiles import Layer, error_level, level_factors
 from musigma.types import ConfigError, ImageError, Prediction
+from studies.page_size import data_of, make_page, measure, photo
+from studies.page_size import stored_samples as samples_of
 
 
 def random(*shape, top=1.0, seed=0):
@@ -38,27 +37,6 @@ def written(tmp_path, *, title="Title", info=None, **case):
     path = tmp_path / "page.html"
     write_page(path, **case, title=title, info=info or {})
     return path.read_text(encoding="utf-8")
-
-
-def data_of(page):
-    return json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
-
-
-def decoded(text):
-    from PIL import Image
-
-    with Image.open(io.BytesIO(base64.b64decode(text))) as image:
-        samples = np.asarray(image)
-    return torch.from_numpy(samples.reshape(*samples.shape[:2], -1).transpose(2, 0, 1).copy())[None]
-
-
-def samples_of(layer, level=0):
-    """The whole picture of a level, put together from its tiles."""
-    stored = layer["levels"][level]
-    columns = -(-layer["size"][0] // stored["factor"] // TILE)
-    tiles = [decoded(text) for text in stored["tiles"]]
-    rows = [torch.cat(tiles[i : i + columns], dim=3) for i in range(0, len(tiles), columns)]
-    return torch.cat(rows, dim=2)
 
 
 def levels_of(stored, level=0):
@@ -244,30 +222,16 @@ def test_a_result_beyond_the_limit_is_shrunk_and_the_page_says_so(tmp_path, monk
 @pytest.mark.parametrize("scale", [1, 2])
 def test_three_megapixels_take_three_megabytes(tmp_path, scale):
     """The bar is 12 MB for 12 megapixels; `studies/page_size.py` measures such a page."""
-    height, width = 1500, 2000
-    mean = photo(height, width)
-    sigma = error_of(mean)
-    before = resize(mean, size=(height // scale, width // scale))
-    before += 0.02 * torch.randn(before.shape, generator=torch.Generator().manual_seed(0))
-    half_width = 2 * sigma
-    page = written(
-        tmp_path,
-        before=before,
-        prediction=Prediction(mean, sigma),
-        half_width=half_width,
-        coverage=0.9,
-    )
-    assert len(page) < height * width
-    data = data_of(page)
+    shown = make_page(tmp_path / "a.html", height=1500, width=2000, scale=scale)
+    page = (tmp_path / "a.html").read_text()
+    measured = measure(page, shown)
+    assert measured["megabytes"] < 3
+    assert measured["mean_error_of_values"] < 3
+    assert measured["half_width_error_95"] < 0.2
     stated = re.search(r"to within (\d+) of 255 levels .*?, errors to within (\d+) %", page)
-    near, share = int(stated[1]), int(stated[2]) / 100
-    wrong = (samples_of(data["layers"]["result"]).int() - to_uint8(mean).int()).abs()
-    assert near <= 8
-    assert float((wrong <= near).float().mean()) > 0.93  # the page measures some of the tiles
-    levels = 255 * half_width
-    wrong = (levels_of(data["maps"][1]) - levels).abs() / (1 + levels)
-    assert share <= 0.2
-    assert float((wrong <= share + 0.005).float().mean()) > 0.93
+    # The page measures one tile in four, and the worst of its maps.
+    assert int(stated[1]) == pytest.approx(measured["value_error_95"], abs=1)
+    assert int(stated[2]) / 100 > measured["half_width_error_95"] - 0.015
 
 
 @pytest.mark.parametrize(
