@@ -862,7 +862,6 @@ function middle(counts, total) {
 
 globalThis.musigmaViewer = { mount: (element, data) => new Viewer(element, data) };
 for (const element of document.querySelectorAll("[data-musigma]")) {
-  const viewer = musigmaViewer.mount(element, JSON.parse(document.getElementById(element.dataset.musigma).textContent));
-  element.dispatchEvent(new CustomEvent("musigma-ready", { detail: viewer }));
+  musigmaViewer.mount(element, JSON.parse(document.getElementById(element.dataset.musigma).textContent));
 }
 })();
