@@ -7,7 +7,8 @@ filled, both invisible in the rendered page:
 - ``<!--= RECORD; KEY; FORMAT -->37.96<!--/-->`` holds one number. RECORD is a path below the folder
   of records without ``.json``, KEY names a value of its result, with ``/`` for each step inside.
   Two records or keys joined by ``minus`` or ``over`` give a difference or a ratio.
-  ``study; RUNS; OBJECTIVE; SET`` gives the gain over l1 with its interval from the study.
+  ``study; RUNS; OBJECTIVE; SET`` gives the gain over l1 with its interval from the study, and for
+  all images its p-value, by itself and corrected for all comparisons.
 """
 
 import re
@@ -21,7 +22,7 @@ from musigma.evaluation.record import load_record
 from musigma.types import DataError
 from studies.paper.measurements import RecordSet, load_records
 from studies.paper.report import TABLE_NAMES, make_table
-from studies.paper.study import Study, find_studies
+from studies.paper.study import ALL, Study, corrected_p_values, find_studies, p_text
 from studies.paper.tables import Table
 from studies.result_tables import TABLES, markdown, number, read_records
 
@@ -106,10 +107,16 @@ def _gain(results: Path, runs: str, objective: str, data: str) -> str:
     for study in _studies(results):
         if study.title == runs and objective in study.outcomes:
             outcome = study.outcomes[objective].get(data)
-            if outcome is not None and outcome.gain is not None:
-                mean, low, high = outcome.gain
-                return f"{mean:+.3f} dB ({low:+.3f} to {high:+.3f})"
+            if outcome is not None and outcome.difference is not None:
+                mean, low, high = outcome.difference.interval()
+                p_values = _p_values(results, runs, objective) if data == ALL else ""
+                return f"{mean:+.3f} dB ({low:+.3f} to {high:+.3f}{p_values})"
     raise DataError(f"the study has no gain of {objective!r} on {data!r} in {runs!r}")
+
+
+def _p_values(results: Path, runs: str, objective: str) -> str:
+    plain, corrected = map(p_text, corrected_p_values(_studies(results))[runs, objective])
+    return f"; p {plain}, corrected {corrected}"
 
 
 def _bare(table: Table) -> str:
