@@ -6,9 +6,11 @@ model has two crossed levels, ``d[s, i] = gain + run[s] + image[i] + rest[s, i]`
 the mean is the sum of two estimates. One comes from the means of the runs; with three seeds it has
 two degrees of freedom. The other comes from the means of the images.
 
-The quantile is the mean of the two t quantiles, weighted by the two variances (Cochran and Cox,
-the usual approximation where variances are unequal). ``studies/interval_coverage.py`` simulates how
-often these intervals hold the truth.
+The quantile lies between the two t quantiles. Cochran and Cox weight them by the shares of the two
+variances, which makes intervals of three seeds a little too wide (97 % where 95 % are asked for). The
+share to the power of 1.5 was best on a grid of normal variances: 94.4 to 96.0 %.
+``studies/interval_coverage.py`` simulates how often these intervals hold the truth with the
+variances of the records.
 """
 
 import math
@@ -22,6 +24,9 @@ from torch import Tensor
 
 from musigma.functional.scores import check_share
 from musigma.types import DataError
+
+SHARE_POWER = 1.5
+"""Weights the quantile of the runs by the share of the variance that they have."""
 
 LEAST_P = 1e-12
 """Smaller p-values are given as this one."""
@@ -58,9 +63,8 @@ class MeanDifference:
 
     def quantile(self, coverage: float) -> float:
         """Return how many standard errors the mean may be off."""
-        of_runs, of_images = (t_quantile(coverage, size - 1) for size in self.values.shape)
-        share = self.run_variance / self.variance if self.variance else 1.0
-        return share * of_runs + (1 - share) * of_images
+        variances = np.array(self.run_variance), np.array(self.image_variance)
+        return float(quantile_of_the_mean(coverage, self.values.shape, *variances))
 
     def interval(self, coverage: float = 0.95) -> Interval:
         """Return the interval that holds the true mean with the given probability."""
@@ -129,6 +133,15 @@ def variances_of_the_mean(
     rest_variance = (rest**2).sum((-1, -2)) / ((runs - 1) * (images - 1)) / (runs * images)
     image_variance = (by_image.var(-1, ddof=1) / images - rest_variance).clip(0)
     return mean, by_run.var(-1, ddof=1) / runs, image_variance
+
+
+def quantile_of_the_mean(
+    coverage: float, sizes: Sequence[int], run_variance: np.ndarray, image_variance: np.ndarray
+) -> np.ndarray:
+    """Return by how many standard errors a mean over ``(runs, images)`` may be off."""
+    of_runs, of_images = (t_quantile(coverage, size - 1) for size in sizes)
+    share = (run_variance / (run_variance + image_variance)) ** SHARE_POWER
+    return share * of_runs + (1 - share) * of_images
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
