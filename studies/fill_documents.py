@@ -8,7 +8,8 @@ filled, both invisible in the rendered page:
   of records without ``.json``, KEY names a value of its result, with ``/`` for each step inside.
   Two records or keys joined by ``minus`` or ``over`` give a difference or a ratio.
   ``study; RUNS; OBJECTIVE; SET`` gives the gain over l1 with its interval from the study, and for
-  all images its p-value, by itself and corrected for all comparisons.
+  all images its p-value, by itself and corrected for all comparisons. With ``; seeds 5 to 16`` at
+  the end only these seeds count, and the p-value stands by itself.
 """
 
 import re
@@ -49,8 +50,18 @@ def _record_set(results: Path) -> RecordSet:
 
 
 @cache
-def _studies(results: Path) -> tuple[Study, ...]:
-    return tuple(find_studies(_record_set(results)))
+def _studies(results: Path, seeds: str = "") -> tuple[Study, ...]:
+    return tuple(find_studies(_record_set(results), _seeds(seeds)))
+
+
+def _seeds(text: str) -> range | None:
+    """Return the seeds that ``seeds 5 to 16`` names; nothing for no text."""
+    if not text:
+        return None
+    match = re.fullmatch(r"seeds (\d+) to (\d+)", text)
+    if match is None:
+        raise DataError(f"expected 'seeds FIRST to LAST', got {text!r}")
+    return range(int(match[1]), int(match[2]) + 1)
 
 
 @cache
@@ -64,7 +75,7 @@ def _table(name: str, results: Path) -> str:
 
 def _value(spec: str, results: Path) -> str:
     parts = [part.strip() for part in spec.split(";")]
-    if parts[0] == "study" and len(parts) == 4:
+    if parts[0] == "study" and len(parts) in (4, 5):
         return _gain(results, *parts[1:])
     if len(parts) != 3:
         raise DataError(f"expected 'RECORD; KEY; FORMAT', got {spec!r}")
@@ -102,14 +113,16 @@ def _results_of(path: Path) -> dict[str, Any]:
     return load_record(path).result
 
 
-def _gain(results: Path, runs: str, objective: str, data: str) -> str:
+def _gain(results: Path, runs: str, objective: str, data: str, seeds: str = "") -> str:
     """Return the gain of an objective over l1 with its interval, as the study table has it."""
-    for study in _studies(results):
+    for study in _studies(results, seeds):
         if study.title == runs and objective in study.outcomes:
             outcome = study.outcomes[objective].get(data)
             if outcome is not None and outcome.difference is not None:
                 mean, low, high = outcome.difference.interval()
                 p_values = _p_values(results, runs, objective) if data == ALL else ""
+                if seeds:
+                    p_values = f"; p {p_text(outcome.difference.p_value)}"
                 return f"{mean:+.3f} dB ({low:+.3f} to {high:+.3f}{p_values})"
     raise DataError(f"the study has no gain of {objective!r} on {data!r} in {runs!r}")
 

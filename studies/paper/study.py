@@ -6,7 +6,7 @@ paired: the same image, restored by two runs with the same seed. Running a seed 
 slightly different weights, so a repeated seed counts once, by the mean of its runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -76,13 +76,19 @@ class Study:
         return (*first, *sorted(names - {*SETS, ALL}), *({ALL} & names))
 
 
-def find_studies(record_set: RecordSet) -> list[Study]:
-    """Return every study in the records, largest first. Runs limited by seconds are left out."""
+def find_studies(record_set: RecordSet, seeds: Container[int | None] | None = None) -> list[Study]:
+    """Return every study in the records, largest first. Runs limited by seconds are left out.
+
+    Args:
+        record_set: The records.
+        seeds: Only runs with these seeds count: a question that was asked after some runs were
+            seen is answered by the runs that came later.
+    """
     by_budget: dict[str, dict[tuple[object, ...], list[Measurement]]] = {}
     for measurement in record_set.measurements:
-        if measurement.recipe.get("steps") and any(
-            metric in measurement.result for metric in METRICS
-        ):
+        if not measurement.recipe.get("steps") or (seeds and measurement.seed not in seeds):
+            continue
+        if any(metric in measurement.result for metric in METRICS):
             known = by_budget.setdefault(budget_key(measurement.recipe), {})
             same = known.setdefault(
                 (measurement.objective, measurement.seed, set_name(measurement)), []
