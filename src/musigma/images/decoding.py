@@ -97,6 +97,9 @@ def _reading(path: Path) -> Iterator[tuple[BinaryIO, str]]:
             yield file, format_name
         except ImageError:
             raise
+        except MemoryError as error:
+            text = "there is not enough memory to decode it"
+            raise image_error(path, f"{text}; close other programs, or shrink it") from error
         except Exception as error:
             # A decoder may raise any exception on a broken file; the user needs one line about it.
             reason = str(error) or type(error).__name__

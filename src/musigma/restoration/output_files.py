@@ -11,7 +11,7 @@ from torch import Tensor
 from musigma.functional.resize import resize
 from musigma.images.box_downsample import BoxDownsampler
 from musigma.images.image_io import BAND, OpenedImage, Raster, image_writer
-from musigma.images.listing import ImageSource, image_error
+from musigma.images.listing import ImageSource, image_error, printable
 from musigma.images.npz_stream import ArrayFile, npz_writer
 from musigma.restoration.error_maps import (
     QUANTITIES,
@@ -207,7 +207,7 @@ class OutputFiles:
             prediction=Prediction(self.views["mean"].result(), sigma),
             half_width=half_width,
             coverage=coverage,
-            title=self.output.name,
+            title=printable(self.output.name),
             info=info,
             sizes=((before.shape[2], before.shape[3]), (self.shape[2], self.shape[3])),
         )

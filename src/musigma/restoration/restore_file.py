@@ -9,12 +9,14 @@ from pathlib import Path
 
 from torch import Tensor
 
+from musigma.atomic import written_together
 from musigma.functional.noise import estimate_noise_std
 from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Image, Strips, predict_strips
+from musigma.prediction.tiling import tile_for_memory
 from musigma.restoration.options import Options, engine_for, tiles_are_exact
 from musigma.restoration.output_files import OutputFiles
 from musigma.restoration.promise import Promise, promise_for
@@ -32,6 +34,7 @@ class Restored:
 
     Attributes:
         source: The file that was read.
+        source_stamp: Its size in bytes and its time in nanoseconds, before it was read.
         output: The restored picture.
         files: The other files, by what they hold: ``sigma``, ``std``, ``half_width``, ``picture``,
             ``npz``, ``page``.
@@ -49,6 +52,7 @@ class Restored:
     """
 
     source: Path
+    source_stamp: list[int] | None
     output: Path
     files: dict[str, Path]
     noise_std: float | None
@@ -73,6 +77,7 @@ class Job:
         calibration: How to read sigma.
         picture: The decoded picture.
         promise: What the intervals promise; `None` without a calibration.
+        stamp: Size and time of the file before it was read.
         start: Time when reading began.
         num_tiles: Number of tiles that the network was given, known at the end.
     """
@@ -83,6 +88,7 @@ class Job:
     calibration: Calibration | None
     picture: OpenedImage
     promise: Promise | None
+    stamp: list[int] | None
     start: float
     num_tiles: int = field(default=0)
 
@@ -114,19 +120,39 @@ def restore_file(
         engine: The engine of `engine_for` for these options; give it where there are many files.
         progress: Called after each tile with the number done and the number in all.
     """
+    check_options(model, options)
     engine = engine or engine_for(model, options)
     job = read_picture(model, source, options, engine=engine)
     return write_results(job, compute_strips(job, engine, progress=progress))
+
+
+def check_options(model: Model, options: Options) -> None:
+    """Raise an error where no picture could be restored with these options."""
+    if options.writes_error_maps and not model.has_sigma:
+        hint = "leave `sigma` and `npz` out, or choose another `model`"
+        raise ConfigError(f"{model.name} has no sigma branch; {hint}")
+    if model.takes_noise_level and options.noise_std is None and not options.estimate_noise:
+        raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
+    if options.coverage is not None:
+        model.require_calibration(options.coverage)
+    if options.tile is None:
+        tile_for_memory(model.network, memory=options.memory, width=1)
+
+
+def file_stamp(path: Path) -> list[int] | None:
+    """Return size in bytes and time in nanoseconds of a file, or `None` where there is none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):  # a damaged log may hold names that no system allows
+        return None
+    return [status.st_size, status.st_mtime_ns]
 
 
 def read_picture(
     model: Model, source: ImageSource, options: Options, *, engine: Engine | None = None
 ) -> Job:
     """Read a picture, or say why it cannot be restored with these options."""
-    start = time.perf_counter()
-    if options.writes_error_maps and not model.has_sigma:
-        hint = "leave `sigma` and `npz` out, or choose another `model`"
-        raise ConfigError(f"{model.name} has no sigma branch; {hint}")
+    start, stamp = time.perf_counter(), file_stamp(source.path)
     output = options.folder / source.name
     if os.path.realpath(output) == os.path.realpath(source.path):
         raise image_error(output, "would replace its own source; choose another output folder")
@@ -146,6 +172,7 @@ def read_picture(
         calibration=calibration,
         picture=picture,
         promise=promise_for(calibration, picture, options) if calibration else None,
+        stamp=stamp,
         start=start,
     )
 
@@ -190,7 +217,7 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
     strips = iter(strips)
     strip = next(strips, None)  # computed before a file is opened, since the first one may fail
     assert strip is not None
-    with ExitStack() as stack:
+    with written_together(), ExitStack() as stack:
         files = OutputFiles(
             stack,
             job.picture,
@@ -208,6 +235,7 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
     promise = job.promise or Promise(None, None)
     return Restored(
         source=job.source.path,
+        source_stamp=job.stamp,
         output=job.output,
         files=files.paths,
         noise_std=job.options.noise_std,
