@@ -14,7 +14,25 @@ LOSSES = (
 )
 SETTINGS = ("epsilon", "level", "samples", "mask", "detach", "floor", "beta", "distribution", "x")
 STAGES = ("bicubic", "blur", "noise", "jpeg", "area", "bilinear", "lanczos", "nearest", "unknown")
-PIECES = ("(", ")", ",", "=", "+", "*", "|", " ", "\n", "..", "-", "\x00", "é", "𝒍", "'", '"', "#")
+PIECES = (
+    "(",
+    ")",
+    ",",
+    "=",
+    "+",
+    "*",
+    "|",
+    " ",
+    "\n",
+    "..",
+    "-",
+    "\x00",
+    "é",
+    "\U0001d48d",
+    "'",
+    '"',
+    "#",
+)
 KEYS = (
     *("network", "scale", "objective", "optimizer", "batch", "patch", "steps", "seconds", "seed"),
     *("learning_rate", "sigma", "sigma_width", "settings", "data", "shrink", "ema", "clip"),

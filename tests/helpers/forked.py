@@ -78,7 +78,11 @@ def run_forked(
     sys.stderr.flush()
     child = os.fork()
     if child == 0:
-        os._exit(_in_child(function, folder, limits))
+        code = CRASHED
+        try:
+            code = _in_child(function, folder, limits)
+        finally:  # the child must never go on in the code of its parent
+            os._exit(code)
     if meanwhile is not None:
         meanwhile(child)
     status, usage, is_late = _wait(child, limits.wall_seconds)
@@ -114,7 +118,7 @@ def _in_child(function: Callable[[], object], folder: Path, limits: Limits) -> i
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    except BaseException:
+    except BaseException:  # noqa: BLE001 -- whatever it is, the parent is told
         traceback.print_exc()
         code = CRASHED
     sys.stdout.flush()
