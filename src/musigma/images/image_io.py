@@ -93,6 +93,11 @@ class Raster:
         """``(1, C, H, W)``."""
         return self._planes.shape
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the samples."""
+        return self._planes.nbytes
+
     def __getitem__(self, part: Any) -> Tensor:
         """Return a part, which may be the whole, as float32 in ``[0, 1]``."""
         values = np.divide(self._planes[part], self._full_scale, dtype=np.float32, order="C")
@@ -108,13 +113,18 @@ class OpenedImage(NamedTuple):
 
 
 def open_image(
-    path: Path | str, *, max_pixels: int = MAX_PIXELS, frame: int | None = None
+    path: Path | str,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    frame: int | None = None,
+    memory: int | None = None,
 ) -> OpenedImage:
     """Read a picture as `read_image` does, but keep the integer samples of the file.
 
-    The file is decoded completely, and the decoded samples stay in memory.
+    The file is decoded completely, and the decoded samples stay in memory. A picture whose decoding
+    would need more than `memory` bytes is refused before it is decoded.
     """
-    decoded = decode(Path(path), max_pixels=max_pixels, frame=frame)
+    decoded = decode(Path(path), max_pixels=max_pixels, frame=frame, memory=memory)
     samples, full_scale = decoded.samples, decoded.full_scale
     channels = 3 if samples.shape[2] >= 3 else 1
     has_alpha = samples.shape[2] > channels
