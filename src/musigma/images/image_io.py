@@ -233,6 +233,19 @@ class RowWriter:
             self._add(image[0, :, rows], None if alpha is None else alpha[0, :, rows])
             top = rows.stop
 
+    def stored(self, image: Tensor) -> Tensor:
+        """Return what the file will hold for a band of at most `BAND` rows, rounded and with loss.
+
+        Args:
+            image: The colours of the band, ``(1, C, rows, W)``.
+        """
+        num_colours = 1 if self._band.shape[2] <= 2 else 3
+        rows = np.empty((image.shape[2], image.shape[3], num_colours), self._band.dtype)
+        rows[:] = self._integers(image[0])
+        stored = self._encoder.stored(rows)[..., : image.shape[1]]
+        values = np.divide(stored.transpose(2, 0, 1)[None], self._full_scale, dtype=np.float32)
+        return torch.from_numpy(values)
+
     def finish(self) -> None:
         """Encode the last band and end the file."""
         if self._filled:
