@@ -98,10 +98,11 @@ def contents_of_files(folder):
 
 
 def test_no_more_pictures_in_memory_than_fit(tmp_path, monkeypatch):
-    """Five pictures of about 15 KB each, counted with their results, and room for two of them."""
+    """Five pictures of about 2 KB each, counted as they are decoded, and room for two of them."""
     model, sources = model_of(), write_sources(tmp_path / "in")
-    sizes = [batch._bytes_in_memory(model, source) for source in sources]
-    assert sizes[0] == 13 * 11 * (8 + 4 * 3 * 4 * 2)
+    options = Options(folder=tmp_path / "out", tile=100)
+    sizes = [batch._bytes_in_memory(model, source, options) for source in sources]
+    assert sizes[:2] == [13 * 11 * 12, 14 * 11 * 22]  # 8 and 16 bits
     seen, held = [], batch._Batch.start_reading
 
     def watched(self):
@@ -110,11 +111,11 @@ def test_no_more_pictures_in_memory_than_fit(tmp_path, monkeypatch):
 
     monkeypatch.setattr(batch._Batch, "start_reading", watched)
     monkeypatch.setattr(batch, "NUM_THREADS", 3)
-    options = Options(folder=tmp_path / "out", tile=100, memory=2 * (sizes[-1] + sizes[-2]))
-    assert len(list(restore_files(model, sources, options))) == 5
+    two = replace(options, memory=4 * (max(sizes) + min(sizes)))
+    assert len(list(restore_files(model, sources, two))) == 5
     assert max(seen) == 2
     seen.clear()
-    one_by_one = replace(options, memory=sizes[0])
+    one_by_one = replace(options, memory=4 * max(sizes))
     assert len(list(restore_files(model, sources, one_by_one))) == 5
     assert max(seen) == 1
 

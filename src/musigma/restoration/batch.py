@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from threading import Semaphore
 from typing import Self
 
-from musigma.images.decoding import image_size
+from musigma.images.decoding import declared_size
 from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
 from musigma.prediction.engines import Engine
@@ -23,6 +23,8 @@ from musigma.restoration.restore_file import (
     Restored,
     check_options,
     compute_strips,
+    output_bytes,
+    picture_memory,
     read_picture,
     write_results,
 )
@@ -71,8 +73,8 @@ def restore_files(
     Any error of one file is the outcome of that file; the others are done. What is wrong for every
     file, such as a model without sigma, is raised before the first one.
 
-    Pictures that are in memory at the same time, with their results, take at most half of
-    ``options.memory`` in addition to the tiles. A picture that needs more is processed alone.
+    Pictures that are in memory at the same time take at most a quarter of ``options.memory``, and
+    the tiles the rest. A picture that needs more is processed alone, with smaller tiles.
 
     Args:
         model: The model.
@@ -154,10 +156,11 @@ class _Batch:
 
     def start_reading(self) -> None:
         """Start to read as many pictures as there are threads and memory for."""
+        limit = picture_memory(self.options)
         while self.waiting and len(self.reading) < NUM_THREADS:
             source = self.waiting[0]
-            size = _bytes_in_memory(self.model, source)
-            if self.num_bytes and sum(self.num_bytes.values()) + size > self.options.memory // 2:
+            size = _bytes_in_memory(self.model, source, self.options)
+            if self.num_bytes and sum(self.num_bytes.values()) + size > limit:
                 return
             self.num_bytes[self.waiting.popleft()] = size
             job = self.readers.submit(
@@ -217,15 +220,15 @@ def _write(job: Job, strips: StripQueue) -> Restored:
         strips.stop()
 
 
-def _bytes_in_memory(model: Model, source: ImageSource) -> int:
-    """Estimate the memory of a picture and its rows in progress; 0 for a file that is no picture.
+def _bytes_in_memory(model: Model, source: ImageSource, options: Options) -> int:
+    """Estimate the memory of a picture and its result; 0 for a file that is no picture.
 
     Reading such a file will say what is wrong with it.
     """
     try:
-        height, width = image_size(source.path)
+        declared = declared_size(source.path)
+        num_pixels = declared.height * declared.width
+        result = output_bytes(model, options.folder / source.name, num_pixels)
     except ImageError:
         return 0
-    network = model.network
-    per_pixel = 8 + 4 * network.out_channels * network.scale**2 * (1 + model.has_sigma)
-    return height * width * per_pixel
+    return max(declared.decoding_bytes, declared.sample_bytes + result)

@@ -1,5 +1,6 @@
 """Restore one picture file: read it, run the network, write the results."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -12,11 +13,11 @@ from torch import Tensor
 from musigma.atomic import written_together
 from musigma.functional.noise import estimate_noise_std
 from musigma.images.image_io import OpenedImage, Raster, open_image
-from musigma.images.listing import ImageSource, image_error
+from musigma.images.listing import ImageSource, format_of, image_error
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Image, Strips, predict_strips
-from musigma.prediction.tiling import tile_for_memory
+from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.options import Options, engine_for, tiles_are_exact
 from musigma.restoration.output_files import OutputFiles
 from musigma.restoration.promise import Promise, promise_for
@@ -72,7 +73,8 @@ class Job:
 
     Attributes:
         source: The file.
-        options: With the engine that runs and the noise level of this picture.
+        options: With the engine that runs, the noise level of this picture, and the memory that it
+            leaves for tiles.
         model: What restores it.
         calibration: How to read sigma.
         picture: The decoded picture.
@@ -135,8 +137,46 @@ def check_options(model: Model, options: Options) -> None:
         raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
     if options.coverage is not None:
         model.require_calibration(options.coverage)
-    if options.tile is None:
-        tile_for_memory(model.network, memory=options.memory, width=1)
+    least = least_memory_for_tiles(model.network, width=1)
+    if options.tile is None and options.memory - picture_memory(options) < least:
+        needed = math.ceil(least * 4 / 3 / 2**20)
+        raise ConfigError(
+            f"{options.memory / 2**20:.0f} MiB are too few for one tile of {model.name}; set "
+            f"`memory` to at least {needed} MiB"
+        )
+
+
+def picture_memory(options: Options) -> int:
+    """Return the bytes that all pictures in memory may take, unless one alone needs more."""
+    return options.memory // 4
+
+
+def output_bytes(model: Model, output: Path, num_pixels: int) -> int:
+    """Estimate the memory of a result that is in memory as a whole, besides its rows in progress.
+
+    Args:
+        model: What restores it.
+        output: The file, which tells the format.
+        num_pixels: Of the source.
+    """
+    per_pixel = {"JPEG": 10, "WEBP": 16, "BMP": 12}.get(format_of(output), 0)
+    return per_pixel * num_pixels * model.scale**2
+
+
+def _memory_for_tiles(
+    model: Model, source: ImageSource, picture: OpenedImage, options: Options
+) -> int:
+    """Return what a picture and its result leave of the memory, which the tiles may use."""
+    height, width = picture.colours.shape[2:]
+    taken = sum(part.num_bytes for part in (picture.colours, picture.alpha) if part is not None)
+    taken += output_bytes(model, options.folder / source.name, height * width)
+    rest = options.memory - max(taken, picture_memory(options))
+    least = least_memory_for_tiles(model.network, width=width)
+    if options.tile is None and rest < least:
+        needed = math.ceil((taken + least) / 2**20)
+        text = f"{width} x {height} pixels, their result and one tile need {needed} MiB of memory"
+        raise image_error(source.path, f"{text}; set `memory` to that or more")
+    return max(rest, 1)
 
 
 def file_stamp(path: Path) -> list[int] | None:
@@ -159,7 +199,10 @@ def read_picture(
     calibration = model.calibration
     if options.coverage is not None:
         calibration = model.require_calibration(options.coverage)
-    picture = open_image(source.path, max_pixels=options.max_pixels, frame=options.frame)
+    picture = open_image(
+        source.path, max_pixels=options.max_pixels, frame=options.frame, memory=options.memory
+    )
+    options = replace(options, memory=_memory_for_tiles(model, source, picture, options))
     if options.estimate_noise:
         options = replace(options, noise_std=_estimate_noise(source, picture.colours))
     if engine is not None:
