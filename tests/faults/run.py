@@ -16,11 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 
-import musigma.cli.restore
-import musigma.images.image_io
-import musigma.restoration.batch
-import musigma.restoration.viewer  # noqa: F401 -- a child then starts with everything imported
 from faults.scenarios import kills, scenarios
+from helpers.forked import warm_up
 from musigma.evaluation.record import Record, provenance
 
 
@@ -42,7 +39,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", choices=[*scenarios(), "kills"])
     parser.add_argument("--record", type=Path)
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    warm_up()
     wanted = arguments.only or [*scenarios(), "kills"]
     outcomes: dict[str, list[str] | None] = {}
     for name in wanted:

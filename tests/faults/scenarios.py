@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -87,6 +88,15 @@ class Batch:
         """Return how many pictures have their results."""
         return sum(1 for path in self.out.glob("[0-9]*.png") if path.stem.isdigit())
 
+    def wait_for_start(self, child: int) -> None:
+        """Wait until the child has claimed the folder; before that it writes nothing."""
+        lock = self.out / ".musigma.lock"
+        while _is_running(child):
+            with suppress(OSError):
+                if lock.read_text() == str(child):
+                    return
+            time.sleep(0.001)
+
     def wait_for(self, num_done: int, child: int) -> None:
         """Wait until so many pictures are done, or the child has ended."""
         while self.num_done() < num_done and _is_running(child):
@@ -130,6 +140,7 @@ def kills(
     expected, faults, counts = batch.expected(), [], Counter[str]()
     while counts["kills"] < num_kills:
         number = SIGNALS[counts["kills"] % len(SIGNALS)]
+        earlier = parts(batch.out)
         ended = batch.run("--resume", meanwhile=_killer(batch, number, random))
         faults += [*crashes(ended), *differing(results(batch.out), expected)]
         if ended.code == 0:  # done before the signal came
@@ -138,7 +149,7 @@ def kills(
             continue
         counts["kills"] += 1
         counts[signal.Signals(number).name] += 1
-        left = parts(batch.out)
+        left = [name for name in parts(batch.out) if name not in earlier]
         counts[f"parts after {signal.Signals(number).name}"] += len(left)
         if ended.code != CODES[number]:
             faults.append(f"code {ended.code} after {number!r}: {ended.err[-300:]}")
@@ -159,6 +170,7 @@ def _killer(batch: Batch, number: int, random: Random) -> Callable[[int], None]:
     more, pause = random.choice((0, 0, 1, 2, 3)), random.uniform(0, 0.06)
 
     def kill(child: int) -> None:
+        batch.wait_for_start(child)
         batch.wait_for(batch.num_done() + more, child)
         time.sleep(pause)
         os.kill(child, number)

@@ -18,16 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import torch
-
-import musigma.cli.main
-import musigma.cli.restore
-import musigma.cli.train
-import musigma.images.image_io
-import musigma.restoration.viewer
-import musigma.training.trainer  # noqa: F401 -- a child then starts with everything imported
 from fuzz.targets import LIMITS, TARGETS, Case, faults_of, make_case
-from helpers.forked import MIB, run_forked
+from helpers.forked import MIB, run_forked, warm_up
 
 CORPUS = Path(__file__).parent / "corpus"
 
@@ -76,7 +68,7 @@ def main() -> int:
         "--keep", type=Path, default=Path("out/fuzz"), help="folder for inputs of faults"
     )
     arguments = parser.parse_args()
-    torch.set_num_threads(1)
+    warm_up()
     kinds = arguments.kind or list(TARGETS)
     if arguments.case is not None:
         cases: Iterator[Case] = iter([make_case(kind, arguments.case) for kind in kinds])

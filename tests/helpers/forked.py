@@ -151,3 +151,31 @@ def run_command(words: list[str]) -> None:
 
     sys.argv = ["musigma", *words]
     main()
+
+
+def warm_up() -> None:
+    """Enlarge a picture in this process, so that children start with everything imported."""
+    import shutil
+    import tempfile
+
+    import torch
+    from PIL import Image
+
+    from helpers.commands import write_tiny_weights
+
+    torch.set_num_threads(1)
+    folder = Path(tempfile.mkdtemp(prefix="musigma-warm-"))
+    before = sys.stdout
+    try:
+        Image.new("RGB", (8, 8)).save(folder / "a.png")
+        weights = write_tiny_weights(folder / "tiny.safetensors")
+        words = [str(folder / "a.png"), "-o", str(folder / "out"), "--model", str(weights)]
+        sys.stdout = (folder / "stdout").open("w")  # the JSON is of no interest
+        run_command(["upscale", *words, "--sigma", "--page", "--npz", "--json"])
+    except SystemExit as end:
+        if end.code:
+            raise
+    finally:
+        sys.stdout.close()
+        sys.stdout = before
+        shutil.rmtree(folder)
