@@ -11,7 +11,7 @@ from torch import Tensor
 from musigma.functional.resize import resize
 from musigma.images.box_downsample import BoxDownsampler
 from musigma.images.image_io import BAND, OpenedImage, Raster, image_writer
-from musigma.images.listing import ImageSource, image_error
+from musigma.images.listing import ImageSource, image_error, printable
 from musigma.images.npz_stream import ArrayFile, npz_writer
 from musigma.restoration.error_maps import (
     QUANTITIES,
@@ -23,6 +23,7 @@ from musigma.restoration.error_maps import (
 )
 from musigma.restoration.options import Options
 from musigma.restoration.promise import Promise
+from musigma.restoration.saving_error import Bands, with_saving_error
 from musigma.restoration.viewer.page import MAX_SIDE, write_page
 from musigma.types import ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
@@ -36,6 +37,9 @@ ENDINGS = {
     "page": ".html",
 }
 """The ending of each further file; it replaces the suffix of the restored picture."""
+
+INCLUDED = "the error of saving: rounding, and the loss of the format of the picture"
+"""What the error maps of a picture include besides the error of the network."""
 
 _DRAWING = Lock()  # matplotlib is not safe under threads
 
@@ -113,6 +117,7 @@ class OutputFiles:
         height = picture.colours.shape[2] * self.scale
         self.shape = (1, first.mean.shape[1], height, first.mean.shape[3])
         self.num_rows = 0
+        self.bands = Bands()
         self.paths = output_paths(output, options, calibrated=calibration is not None)
         has_alpha = picture.alpha is not None
         self.mean = stack.enter_context(
@@ -121,7 +126,7 @@ class OutputFiles:
         self.quantities = [name for name in QUANTITIES if name in self.paths]
         self.maps = {
             name: stack.enter_context(
-                error_map_writer(self.paths[name], self.shape, name, info=self._describe(name))
+                error_map_writer(self.paths[name], self.shape, name, info=self._describe_map(name))
             )
             for name in self.quantities
         }
@@ -131,28 +136,37 @@ class OutputFiles:
         wanted = {
             "mean": "page" in self.paths,
             "sigma": "page" in self.paths and first.sigma is not None,
+            "half_width": "page" in self.paths and first.sigma is not None and calibration,
             "picture": "picture" in self.paths,
         }
         self.views = {name: BoxDownsampler(factor) for name in wanted if wanted[name]}
 
     def add(self, strip: Prediction) -> None:
         """Write further rows of mean and sigma."""
-        height = strip.mean.shape[2]
-        for top in range(0, height, BAND):
-            rows = slice(top, min(top + BAND, height))
-            self._write_mean(strip.mean[:, :, rows])
-            if strip.sigma is not None:
-                self._write_error_maps(strip.sigma[:, :, rows])
+        for band in self.bands.add(strip):
+            self._write(band)
 
     def finish(self) -> None:
-        """Write the files that need the whole picture: the drawing and the page."""
+        """Write the last rows, and the files that need the whole picture: drawing and page."""
+        for band in self.bands.last():
+            self._write(band)
         with _DRAWING:
             if "picture" in self.paths:
                 quantity = self._drawn_quantity()
-                values, info = self.views["picture"].result(), self._describe(quantity)
+                values, info = self.views["picture"].result(), self._describe_map(quantity)
                 draw_error_map(self.paths["picture"], values, quantity, info=info)
             if "page" in self.paths:
                 self._write_page()
+
+    def _write(self, band: Prediction) -> None:
+        self._write_mean(band.mean)
+        if band.sigma is not None:
+            self._write_error_maps(band.mean, band.sigma)
+
+    def _describe_map(self, quantity: Quantity) -> dict[str, str]:
+        """Return what the file of an error map says: it is about the picture as it is saved."""
+        info = self._describe(quantity)
+        return info if quantity == "sigma" else info | {"includes": INCLUDED}
 
     def _describe(self, quantity: Quantity) -> dict[str, str]:
         return describe(quantity, self.calibration, self.promise)
@@ -180,25 +194,30 @@ class OutputFiles:
         if "mean" in self.views:
             self.views["mean"].add(mean)
 
-    def _write_error_maps(self, sigma: Tensor) -> None:
-        if "sigma" in self.views:
-            self.views["sigma"].add(sigma)
-        if not self.maps:
+    def _write_error_maps(self, mean: Tensor, sigma: Tensor) -> None:
+        if not self.maps and "sigma" not in self.views:
             return
-        for quantity, values in error_maps_of(sigma, self.calibration).items():
+        of_mean = error_maps_of(sigma, self.calibration)
+        of_file = of_mean
+        if self.calibration is not None:
+            of_file = with_saving_error(of_mean, mean, self.mean.stored(mean))
+        for quantity, rows in self.maps.items():
             # An error is at most 1, so that the files need no larger scale.
-            self.maps[quantity].write(values)
-            if self.arrays:
-                self.arrays[quantity].write(values)
-            if quantity == self._drawn_quantity():
-                self.views["picture"].add(values.mean(1, keepdim=True))
+            rows.write(of_file[quantity])
+            if self.arrays:  # which stand beside the float mean
+                self.arrays[quantity].write(of_mean[quantity])
+        for quantity in QUANTITIES:
+            if quantity in self.views:
+                self.views[quantity].add(of_file[quantity])
+        if "picture" in self.views:
+            self.views["picture"].add(of_file[self._drawn_quantity()].mean(1, keepdim=True))
 
     def _write_page(self) -> None:
         before, info = self.picture.colours, dict(self.info)
         sigma = self.views["sigma"].result() if "sigma" in self.views else None
         half_width = coverage = None
-        if self.calibration is not None and sigma is not None:
-            half_width, coverage = self.calibration.half_width(sigma), self.calibration.coverage
+        if self.calibration is not None and "half_width" in self.views:
+            half_width, coverage = self.views["half_width"].result(), self.calibration.coverage
         if self.promise is not None:
             info["Promise"] = self.promise.text or f"None for this file: {self.promise.reason}."
         write_page(
@@ -207,7 +226,7 @@ class OutputFiles:
             prediction=Prediction(self.views["mean"].result(), sigma),
             half_width=half_width,
             coverage=coverage,
-            title=self.output.name,
+            title=printable(self.output.name),
             info=info,
             sizes=((before.shape[2], before.shape[3]), (self.shape[2], self.shape[3])),
         )
