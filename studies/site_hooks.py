@@ -1,12 +1,13 @@
 """What MkDocs calls while it builds the documentation site (`mkdocs.yml`).
 
 - README, CONTRIBUTING and CHANGELOG become pages of the site. They are written once, at the root.
-- The reference is made from the list of public names (`tests/golden/public_names.json`) and from the
-  commands themselves.
+- The reference is made from the list of public names (`tests/golden/public_names.json`) and from
+  the commands themselves.
 - Pages with ``<!-- picture: FILE: TEXT -->`` are run. The picture that their code wrote takes the
   place of the mark, and what a block prints is shown below it.
 """
 
+import importlib
 import json
 import posixpath
 import re
@@ -26,6 +27,7 @@ ROOT_PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "CITATION.cff": "CITATION.cff",
 }
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)(?P<path>[^)#\s]+)(?P<heading>#[\w-]+)?(?=\))")
 PICTURE = re.compile(r"<!-- picture: (?P<file>[\w.-]+): (?P<text>.*?) -->")
@@ -47,9 +49,7 @@ def on_files(files: "Files", config: "MkDocsConfig") -> "Files":
     return files
 
 
-def on_page_markdown(
-    markdown: str, page: "Page", config: "MkDocsConfig", files: "Files"
-) -> str:
+def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
     """Bring links and pictures of a page to where they are in the site."""
     del config, files  # MkDocs calls by name
     run = _runs.get(page.file.src_uri)
@@ -87,7 +87,7 @@ def with_output(markdown: str, run: Run) -> str:
     """Put what each block printed below the block."""
     for end, text in sorted(run.printed.items(), reverse=True):
         if text:
-            output = f"\n\n```text title=\"prints\"\n{text.rstrip()}\n```\n"
+            output = f'\n\n```text title="prints"\n{text.rstrip()}\n```\n'
             markdown = markdown[:end] + output + markdown[end:]
     return markdown
 
@@ -104,9 +104,26 @@ def _module_page(module: str, modules: dict[str, list[str]]) -> str:
     parts = [f"# {module}"]
     for name in modules[module]:
         full_name = f"{module}.{name}"
+        home = home_of(module, name)
+        if home != full_name:
+            parts.append(f"[](){{#{full_name}}}")
         options = "\n    options:\n      members: false" if full_name in modules else ""
-        parts.append(f"::: {full_name}{options}")
+        parts.append(f"::: {home}{options}")
     return "\n\n".join(parts) + "\n"
+
+
+def home_of(module: str, name: str) -> str:
+    """Return the path by which the reference finds a public name.
+
+    A function in a module of the same name needs its own path; its public one leads to the module.
+
+    Example:
+        >>> home_of("musigma", "evaluate"), home_of("musigma", "load")
+        ('musigma.evaluation.evaluate.evaluate', 'musigma.load')
+    """
+    value = getattr(importlib.import_module(module), name)
+    home = getattr(value, "__module__", "")
+    return f"{home}.{name}" if home.endswith(f".{name}") else f"{module}.{name}"
 
 
 def _commands_page() -> str:
@@ -128,7 +145,9 @@ def _options_table(command: Any) -> str:
             words = f"`{param.name.upper()}`"
         else:
             words = ", ".join(f"`{word}`" for word in (*param.opts, *param.secondary_opts))
-        rows.append(f"| {words} | {_plain(getattr(param, 'help', '')).replace('|', chr(92) + '|')} |")
+        rows.append(
+            f"| {words} | {_plain(getattr(param, 'help', '')).replace('|', chr(92) + '|')} |"
+        )
     return "\n".join(rows)
 
 
