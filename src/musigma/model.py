@@ -10,8 +10,16 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from musigma import hub
 from musigma.functional.constants import SIGMA_FLOOR
+from musigma.hub import (
+    WEIGHTS,
+    Measurement,
+    check_results,
+    find_folder,
+    name_in,
+    read_config,
+    write_folder,
+)
 from musigma.images.conversion import ImageLike
 from musigma.networks import Network, create, entries
 from musigma.networks.weights_file import (
@@ -251,13 +259,13 @@ class Model:
             ...     Model.from_pretrained(folder).scale
             2
         """
-        folder = hub.find_folder(source, revision=revision)
-        model = load_file(folder / hub.WEIGHTS)
-        config = hub.read_config(folder, model.network)
-        return replace(model, name=hub.name_in(config, model.name))
+        folder = find_folder(source, revision=revision)
+        model = load_file(folder / WEIGHTS)
+        config = read_config(folder, model.network)
+        return replace(model, name=name_in(config, model.name))
 
     def save_pretrained(
-        self, folder: str | Path, *, results: Sequence[hub.Measurement] = (), half: bool = False
+        self, folder: str | Path, *, results: Sequence[Measurement] = (), half: bool = False
     ) -> None:
         """Write ``config.json``, ``model.safetensors`` and a model card into a folder.
 
@@ -268,9 +276,9 @@ class Model:
             half: As for `save`.
         """
         folder = Path(folder)
-        hub.check_results(results, name=self.name, digest=self.digest)
-        self.save(folder / hub.WEIGHTS, half=half)
-        hub.write_folder(
+        check_results(results, name=self.name, digest=self.digest)
+        self.save(folder / WEIGHTS, half=half)
+        write_folder(
             folder,
             self.network,
             name=self.name,

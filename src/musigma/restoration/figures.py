@@ -132,7 +132,7 @@ def draw_panels(
 
 
 def _fill_maps(
-    figure: "Figure", axes: Sequence[Any], levels: Mapping[str, Any], *, all_axes: Any
+    figure: "Figure", axes: Any, levels: Mapping[str, Any], *, all_axes: Any
 ) -> None:
     """Draw error maps with one scale below all axes."""
     values = np.concatenate([map_.ravel() for map_ in levels.values()])
