@@ -131,9 +131,7 @@ def draw_panels(
     return figure
 
 
-def _fill_maps(
-    figure: "Figure", axes: Any, levels: Mapping[str, Any], *, all_axes: Any
-) -> None:
+def _fill_maps(figure: "Figure", axes: Any, levels: Mapping[str, Any], *, all_axes: Any) -> None:
     """Draw error maps with one scale below all axes."""
     values = np.concatenate([map_.ravel() for map_ in levels.values()])
     top = float(np.percentile(values, 99.5)) or 1.0
