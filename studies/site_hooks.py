@@ -30,7 +30,10 @@ ROOT_PAGES = {
     "CITATION.cff": "CITATION.cff",
 }
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)(?P<path>[^)#\s]+)(?P<heading>#[\w-]+)?(?=\))")
+FILE_AS_TEXT = re.compile(r"(?<=\[)(?:docs/)?(?P<name>\w+)\.md(?=\]\()")
 PICTURE = re.compile(r"<!-- picture: (?P<file>[\w.-]+): (?P<text>.*?) -->")
+WIDE_PAGES = ("leaderboard.md", "study.md")
+"""Pages whose tables take the place of the table of contents."""
 
 _runs: dict[str, Run] = {}
 
@@ -55,7 +58,10 @@ def on_page_markdown(markdown: str, page: "Page", config: "MkDocsConfig", files:
     run = _runs.get(page.file.src_uri)
     if run is not None:
         markdown = with_output(markdown, run)
+    if page.file.src_uri in WIDE_PAGES:
+        page.meta["hide"] = ["toc"]
     folder = posixpath.dirname(page.file.src_uri)
+    markdown = FILE_AS_TEXT.sub(title_of, markdown)
     markdown = LINK.sub(lambda link: _moved(link, folder), markdown)
     return PICTURE.sub(r"![\g<text>](\g<file>)", markdown)
 
@@ -81,6 +87,13 @@ def _moved(link: re.Match[str], folder: str) -> str:
     if page is None:
         return link[0]
     return posixpath.relpath(page, folder or ".") + (link["heading"] or "")
+
+
+def title_of(link: re.Match[str]) -> str:
+    """Return the title of a page in place of the name of its file, where it has one."""
+    path = ROOT / "docs" / f"{link['name']}.md"
+    title = re.match(r"# (.*)\n", path.read_text()) if path.is_file() else None
+    return title[1] if title else link[0].removesuffix(".md")
 
 
 def with_output(markdown: str, run: Run) -> str:
