@@ -1,6 +1,6 @@
 """The model: a network with trained weights, its calibration, and the methods people call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -11,6 +11,15 @@ import torch
 from torch import Tensor
 
 from musigma.functional.constants import SIGMA_FLOOR
+from musigma.hub import (
+    WEIGHTS,
+    Measurement,
+    check_results,
+    find_folder,
+    name_in,
+    read_config,
+    write_folder,
+)
 from musigma.images.conversion import ImageLike
 from musigma.networks import Network, create, entries
 from musigma.networks.bounded_build import first_line
@@ -233,6 +242,52 @@ class Model:
             raise ConfigError("a model from an ONNX file has no weights to save; copy the file")
         stored = self.stored_metadata() | metadata
         write_weights_file(Path(path), self.network, half=half, **stored)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> "Model":
+        """Load a folder of `save_pretrained`, or a repository of the Hugging Face hub.
+
+        The weights are read as `musigma.load` reads them. A repository needs the extra ``hub``.
+
+        Args:
+            source: The folder, or the repository as ``OWNER/NAME``.
+            revision: Branch, tag or commit of the repository.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     load("edsr-baseline", scale=2).save_pretrained(folder)
+            ...     Model.from_pretrained(folder).scale
+            2
+        """
+        folder = find_folder(source, revision=revision)
+        model = load_file(folder / WEIGHTS)
+        config = read_config(folder, model.network)
+        return replace(model, name=name_in(config, model.name))
+
+    def save_pretrained(
+        self, folder: str | Path, *, results: Sequence[Measurement] = (), half: bool = False
+    ) -> None:
+        """Write ``config.json``, ``model.safetensors`` and a model card into a folder.
+
+        Args:
+            folder: Where; it is made if it does not exist.
+            results: Records for the card, such as those of `musigma.evaluation.load_record`. They
+                must have been measured with these weights.
+            half: As for `save`.
+        """
+        folder = Path(folder)
+        check_results(results, name=self.name, digest=self.digest)
+        self.save(folder / WEIGHTS, half=half)
+        write_folder(
+            folder,
+            self.network,
+            name=self.name,
+            digest=self.digest,
+            metadata=self.stored_metadata(),
+            promise=self.calibration.promise if self.calibration else None,
+            results=results,
+        )
 
     def export(self, path: str | Path, *, opset: int | None = None) -> None:
         """Write the model as an ONNX file, atomically; `load` reads it back.
