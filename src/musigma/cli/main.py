@@ -9,6 +9,7 @@ import typer
 
 from musigma._version import __version__
 from musigma.cli import (
+    app as app_command,
     calibrate,
     demo,
     denoise,
@@ -90,6 +91,7 @@ for command in (
     models,
     train,
     export,
+    app_command,
 ):
     command.add_to(app)
 
