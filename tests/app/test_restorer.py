@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from musigma.app.limits import CancelledError, Limits, TooLargeError
-from musigma.app.restorer import RestoreRequest, Restorer, safe_name, weights_for
+from musigma.app.restorer import Restorer, RestoreRequest, safe_name, weights_for
 from musigma.images.image_io import read_image, write_image
 from musigma.restoration.error_maps import read_error_map
 from musigma.types import ConfigError, ImageError
@@ -82,7 +82,7 @@ def test_a_picture_with_too_many_pixels_is_refused_before_it_is_read(restorer, t
 
 def test_errors_do_not_tell_the_folders_of_the_server(restorer, tmp_path):
     (tmp_path / "x").write_bytes(b"no picture")
-    with pytest.raises(ImageError, match="^holiday: is not a PNG") as caught:
+    with pytest.raises(ImageError, match=r"^holiday: is not a PNG") as caught:
         restorer.restore(tmp_path / "x", RestoreRequest(), tmp_path / "o", name="holiday.png")
     assert str(tmp_path) not in str(caught.value)
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -26,15 +27,15 @@ def test_the_folder_of_a_killed_server_is_removed_by_the_next(tmp_path):
     server = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
-    folder = server.stdout.readline().strip()
+    folder = Path(server.stdout.readline().strip())
     beside = Workspace(tmp_path)
-    assert os.path.isdir(folder), "a server that lives keeps its folder"
+    assert folder.is_dir(), "a server that lives keeps its folder"
     server.send_signal(signal.SIGKILL)
     server.wait()
     server.stdout.close()
-    assert os.path.isdir(folder)
+    assert folder.is_dir()
     after = Workspace(tmp_path)
-    assert not os.path.exists(folder)
+    assert not folder.exists()
     assert beside.folder.is_dir()
     after.close()
     beside.close()

@@ -141,7 +141,7 @@ async def handle_restore(service: Service, request: "Request") -> "Response":
 async def save_body(chunks: AsyncIterator[bytes], path: Path, limits: Limits) -> None:
     """Write what arrives to a file, as long as it is not too much."""
     num_bytes = 0
-    with path.open("wb") as file:  # noqa: ASYNC230 (short writes into a local folder)
+    with path.open("wb") as file:
         async for chunk in chunks:
             num_bytes += len(chunk)
             limits.check_bytes(num_bytes)

@@ -14,6 +14,9 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+Refusal = tuple[int, str, dict[str, str]]
+"""Status, text and headers."""
+
 COOKIE = "musigma_token"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 POLICY = (
@@ -53,18 +56,17 @@ class Gate:
                 return
             await self._app(scope, receive, send)
             return
-        headers = {
-            key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
-        }
-        refusal = self._refusal(scope, headers)
+        refusal = self.refusal(scope)
         if refusal is not None:
             await _answer(send, *refusal)
             return
         await self._pass(scope, receive, send)
 
-    def _refusal(
-        self, scope: Scope, headers: dict[str, str]
-    ) -> tuple[int, str, dict[str, str]] | None:
+    def refusal(self, scope: Scope) -> Refusal | None:
+        """Return why a request is refused, or `None` if it is let through."""
+        headers = {
+            key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]
+        }
         host = headers.get("host", "")
         if self._hosts and _name_of(host) not in self._hosts:
             return 421, f"this server is not called {host!r}", {}
@@ -75,9 +77,7 @@ class Gate:
             return self._refusal_of_token(scope, headers)
         return self._refusal_of_length(headers)
 
-    def _refusal_of_token(
-        self, scope: Scope, headers: dict[str, str]
-    ) -> tuple[int, str, dict[str, str]] | None:
+    def _refusal_of_token(self, scope: Scope, headers: dict[str, str]) -> Refusal | None:
         query = parse_qs(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         if self._knows_token(query.pop("token", [""])[0]):
             # The token goes into a cookie, and out of the address, which browsers remember.
@@ -93,7 +93,7 @@ class Gate:
             return 401, text, {"www-authenticate": "Bearer"}
         return self._refusal_of_length(headers)
 
-    def _refusal_of_length(self, headers: dict[str, str]) -> tuple[int, str, dict[str, str]] | None:
+    def _refusal_of_length(self, headers: dict[str, str]) -> Refusal | None:
         length = headers.get("content-length", "0")
         try:
             self._limits.check_bytes(int(length))

@@ -1,6 +1,7 @@
 """What a server accepts, and the errors that say why it refuses."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from musigma.types import MusigmaError
 
@@ -30,6 +31,14 @@ class BusyError(RefusedError):
     def __init__(self, text: str, *, position: int, retry_after: int) -> None:
         super().__init__(text)
         self.position, self.retry_after = position, retry_after
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let the error travel between the machines of a cluster."""
+        return _busy, (str(self), self.position, self.retry_after)
+
+
+def _busy(text: str, position: int, retry_after: int) -> BusyError:
+    return BusyError(text, position=position, retry_after=retry_after)
 
 
 class CancelledError(RefusedError):

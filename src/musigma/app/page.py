@@ -1,4 +1,4 @@
-"""The page in the browser, made with gradio: it asks, waits and shows; the work is done elsewhere."""
+"""The page in the browser, made with gradio: it asks, waits and shows; others do the work."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,16 +30,6 @@ and interval of every pixel.</p>
 <p>No picture at hand? Take one of the examples.</p>
 </div>
 """
-
-
-class PictureInput(gr.Image):
-    """Hands over the file as it was uploaded: musigma decodes it, within its limits."""
-
-    is_template = True
-
-    def preprocess(self, payload: Any) -> str | None:
-        """Return the path of the file."""
-        return None if payload is None else payload.path
 
 
 def build_page(service: Service, examples: dict[str, Path]) -> Any:
@@ -94,7 +84,9 @@ def build_page(service: Service, examples: dict[str, Path]) -> Any:
         )
         cancel.click(desk.cancel, None, None, **hidden)
         page.unload(desk.cancel)
-        gr.api(desk.restore_file, api_name="restore", concurrency_limit=None)
+        gr.api(  # type: ignore[attr-defined]
+            desk.restore_file, api_name="restore", concurrency_limit=None
+        )
     page.queue(max_size=4 * service.limits.max_waiting + 4)
     return page
 
@@ -111,7 +103,7 @@ def script() -> str:
 
 
 def _picture_input() -> Any:
-    return PictureInput(
+    picture = gr.Image(
         sources=["upload", "clipboard", "webcam"],
         type="filepath",
         label="Picture",
@@ -121,6 +113,18 @@ def _picture_input() -> Any:
         alt_text="The picture to be restored",
         elem_id="picture",
     )
+    # Hand over the file as it was uploaded: musigma decodes it itself, within its limits.
+    picture.preprocess = _path_of  # type: ignore[method-assign]
+    return picture
+
+
+def _file_of(data: Any) -> str:
+    """Return the path of an uploaded file; gradio checks a mapping and hands over that mapping."""
+    return str(data["path"] if isinstance(data, dict) else data.path)
+
+
+def _path_of(payload: Any) -> str | None:
+    return None if payload is None else payload.path
 
 
 def _example_buttons(examples: dict[str, Path], picture: Any) -> None:
@@ -164,10 +168,8 @@ class Desk:
         visitor: gr.Request,
     ) -> AsyncIterator[list[Any]]:
         """Yield state, result and the two buttons, until the result is there."""
-            idle, busy = [gr.update(interactive=True), gr.update(interactive=False)], [
-            gr.update(interactive=False),
-            gr.update(interactive=True),
-        ]
+        off, on = gr.update(interactive=False), gr.update(interactive=True)
+        idle, busy = (on, off), (off, on)  # the buttons to start and to cancel
         self.cancel(visitor)
         keep = gr.update()
         try:
@@ -203,9 +205,8 @@ class Desk:
         Returns:
             The report, with the address of each file under `files`.
         """
-            path = picture["path"] if isinstance(picture, dict) else picture.path
         try:
-            ticket = self._submit(path, scale, weights, noise_std, [])
+            ticket = self._submit(_file_of(picture), scale, weights, noise_std, [])
             while not ticket.finished.is_set():
                 await asyncio.sleep(POLL_SECONDS)
             report, links = ticket.result(0)
@@ -246,9 +247,7 @@ class Desk:
 
 def links_of(result: Result) -> dict[str, str]:
     """Return the address of each file of a result."""
-    return {
-        name: f"/results/{path.parent.name}/{path.name}" for name, path in result.files.items()
-    }
+    return {name: f"/results/{path.parent.name}/{path.name}" for name, path in result.files.items()}
 
 
 def _state_of(ticket: Ticket) -> str:

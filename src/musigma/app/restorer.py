@@ -66,11 +66,11 @@ class RestoreRequest:
 
     def __post_init__(self) -> None:
         """Refuse what does not exist, before any work is done."""
-        scales = shipped_weights().get(self.weights)
+        known = shipped_weights()
+        scales = known.get(self.weights)
         if scales is None:
-            raise ConfigError(
-                f"there are no weights {self.weights!r}; {nearest(self.weights, shipped_weights())}"
-            )
+            hint = nearest(self.weights, [*known])
+            raise ConfigError(f"there are no weights {self.weights!r}; {hint}")
         if self.scale not in scales:
             raise ConfigError(f"{self.weights} exists for scale {scales}, not {self.scale}")
         if self.noise_std is not None and not 0 <= self.noise_std <= 255:

@@ -157,7 +157,7 @@ def _prepare_gradio(service: Service) -> None:
     tempfile.tempdir = uploads  # uploads that are under way are there, too
     from gradio import processing_utils
 
-    async def refuse(*_: object, **__: object) -> str:
+    async def refuse(*_: object, **__: object) -> Any:
         raise ConfigError("give the picture itself; this server fetches nothing from addresses")
 
     processing_utils.async_ssrf_protected_download = refuse

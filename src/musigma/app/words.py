@@ -1,4 +1,4 @@
-"""What the page says: the state of a request, the result, its promise and its downloads, as HTML."""
+"""What the page says, as HTML: the state of a request, the result, its promise, its files."""
 
 import base64
 from html import escape

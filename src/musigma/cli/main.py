@@ -10,12 +10,15 @@ import typer
 from musigma._version import __version__
 from musigma.cli import (
     app as app_command,
+)
+from musigma.cli import (
     calibrate,
     demo,
     denoise,
     evaluate,
     export,
     models,
+    serve,
     train,
     upscale,
 )
@@ -92,6 +95,7 @@ for command in (
     train,
     export,
     app_command,
+    serve,
 ):
     command.add_to(app)
 
