@@ -14,17 +14,18 @@ from musigma.app.job_queue import Ticket
 from musigma.app.limits import CancelledError
 from musigma.app.restorer import DEFAULT_WEIGHTS, RestoreRequest, Result, weights_for
 from musigma.model import load
+from musigma.restoration.viewer import template
 from musigma.types import ConfigError, MusigmaError
 
 TASKS = [("Enlarge 2 times", 2), ("Enlarge 4 times", 4), ("Clean, same size", 1)]
 INTRO = """
-<header class="musigma-intro">
+<header class="musigma app-intro">
 <h1>musigma</h1>
 <p>Enlarge or clean a picture, and see how far each of its pixels may be off.</p>
 </header>
 """
 NOTHING_YET = """
-<div class="musigma-empty">
+<div class="musigma app-empty">
 <p>The result appears here: input and result under one slider, the error map over it, and the value
 and interval of every pixel.</p>
 <p>No picture at hand? Take one of the examples.</p>
@@ -42,7 +43,7 @@ def build_page(service: Service, examples: dict[str, Path]) -> Any:
     desk = Desk(service)
     with gr.Blocks(title="musigma", analytics_enabled=False) as page:
         gr.HTML(INTRO)
-        with gr.Row(elem_classes="musigma-columns"):
+        with gr.Row(elem_classes="app-columns"):
             with gr.Column(scale=1, min_width=300):
                 picture = _picture_input()
                 _example_buttons(examples, picture)
@@ -91,15 +92,12 @@ def build_page(service: Service, examples: dict[str, Path]) -> Any:
     return page
 
 
-def stylesheet() -> str:
-    """Return the rules of the page."""
-    return files("musigma.app").joinpath("page.css").read_text(encoding="utf-8")
-
-
-def script() -> str:
-    """Return the script of the page, as an element of its head."""
-    text = files("musigma.app").joinpath("page.js").read_text(encoding="utf-8")
-    return f"<script>{text}</script>"
+def head() -> str:
+    """Return style and script of the page, those of the viewer first."""
+    own = files("musigma.app")
+    style = template.stylesheet() + own.joinpath("page.css").read_text(encoding="utf-8")
+    script = template.script() + own.joinpath("page.js").read_text(encoding="utf-8")
+    return f"<style>{style}</style><script>{script}</script>"
 
 
 def _picture_input() -> Any:
@@ -128,8 +126,8 @@ def _path_of(payload: Any) -> str | None:
 
 
 def _example_buttons(examples: dict[str, Path], picture: Any) -> None:
-    with gr.Group(elem_classes="musigma-examples"):
-        gr.HTML('<p class="musigma-label">Examples</p>')
+    with gr.Group(elem_classes="app-examples"):
+        gr.HTML('<h2 class="app-label">Examples</h2>')
         for title, path in examples.items():
             button = gr.Button(title, size="sm")
             button.click(

@@ -123,7 +123,7 @@ def _with_page(app: Any, service: Service) -> Any:
     import gradio as gr
 
     from musigma.app.examples import write_examples
-    from musigma.app.page import build_page, script, stylesheet
+    from musigma.app.page import build_page, head
 
     folder = service.workspace.folder / "examples"
     page = build_page(service, write_examples(folder))
@@ -132,8 +132,7 @@ def _with_page(app: Any, service: Service) -> Any:
         page,
         path="/",
         theme=_theme(gr),
-        css=stylesheet(),
-        head=script(),
+        head=head(),
         ssr_mode=False,
         max_file_size=service.limits.max_bytes,
         allowed_paths=[str(folder)],

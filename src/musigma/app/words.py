@@ -1,4 +1,4 @@
-"""What the page says, as HTML: the state of a request, the result, its promise, its files."""
+"""What the page says, as HTML: the state of a request, the result and its files."""
 
 import base64
 from html import escape
@@ -15,15 +15,16 @@ def state(text: str, *, done: int = 0, total: int = 0, error: bool = False) -> s
     """Return a line about the request, with a bar where the number of tiles is known.
 
     Example:
-        >>> state("2 requests are before this one")
-        '<p class="musigma-state">2 requests are before this one</p>'
+        >>> state("Computing.", error=True)
+        '<div class="musigma app-state app-error" role="status"><p>Computing.</p></div>'
     """
-    label = f"{done} of {total} tiles"
     bar = ""
     if total:
-        bar = f'<progress max="{total}" value="{done}" aria-label="{label}">{label}</progress>'
-    name = "musigma-state musigma-error" if error else "musigma-state"
-    return f'<p class="{name}">{escape(text)}</p>{bar}'
+        label = f"{done} of {total} tiles"
+        bar = f'<progress max="{total}" value="{done}" aria-label="{label}"></progress>'
+        bar += f'<p class="mu-quiet">{label}</p>'
+    name = "musigma app-state app-error" if error else "musigma app-state"
+    return f'<div class="{name}" role="status"><p>{escape(text)}</p>{bar}</div>'
 
 
 def waiting(position: int) -> str:
@@ -42,25 +43,13 @@ def preview(jpeg: bytes) -> str:
     """Return the picture as far as it is done."""
     source = "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()
     alt = "The result as far as it is computed"
-    return f'<img class="musigma-preview" src="{source}" alt="{alt}">'
-
-
-def promise(report: dict[str, Any]) -> str:
-    """Say what the intervals promise for this picture, or why they promise nothing."""
-    parts = []
-    if report["promise"]:
-        parts.append(f"<p><strong>What is promised.</strong> {_sentence(report['promise'])}</p>")
-    elif report["promise_reason"]:
-        reason = _sentence(report["promise_reason"])
-        parts.append(f"<p><strong>Nothing is promised for this picture:</strong> {reason}</p>")
-    else:
-        parts.append("<p>These weights are not calibrated; nothing is promised.</p>")
-    parts += [f"<p><strong>Note.</strong> {_sentence(text)}</p>" for text in report["warnings"]]
-    return f'<div class="musigma-promise">{"".join(parts)}</div>'
+    return f'<img class="app-preview" src="{source}" alt="{alt}">'
 
 
 def result(report: dict[str, Any], links: dict[str, str]) -> str:
-    """Return the result: the page that compares, the promise and the downloads.
+    """Return the downloads, notes about the picture, and a place for the viewer.
+
+    The script of the page fetches the report and shows the viewer of it.
 
     Args:
         report: Of the result.
@@ -69,11 +58,12 @@ def result(report: dict[str, Any], links: dict[str, str]) -> str:
     downloads = "".join(
         f'<a href="{escape(link)}" download>{FILE_TITLES[name]}</a>' for name, link in links.items()
     )
-    title = "Result: input and result side by side, error map, values with their intervals"
+    notes = "".join(f'<p class="app-note">{escape(text)}</p>' for text in report["warnings"])
     return (
-        f'<iframe class="musigma-viewer" src="{escape(links["report"])}" title="{title}"></iframe>'
-        f"{promise(report)}"
-        f'<p class="musigma-downloads"><span>Download</span>{downloads}</p>'
+        '<div class="musigma app-result">'
+        f'<p class="app-downloads"><span class="mu-quiet">Download</span> {downloads}</p>{notes}'
+        f'<div data-report="{escape(links["report"])}"><p class="mu-quiet">Opening the viewer.</p>'
+        "</div></div>"
     )
 
 
@@ -91,8 +81,3 @@ def summary(report: dict[str, Any]) -> str:
         how = "estimated " if report["noise_estimated"] else ""
         text += f", {how}noise level {report['noise_std']:.3g}"
     return text + "."
-
-
-def _sentence(text: str) -> str:
-    text = text.strip().rstrip(".")
-    return escape(text[:1].upper() + text[1:]) + "."

@@ -169,11 +169,14 @@ def restore_all(model: "Model", options: "Options", shared: SharedOptions) -> No
     except KeyboardInterrupt:
         print_line(f"Stopped: {len(done)} of {len(sources)} written; --resume does the others")
         raise
+    gallery = _write_gallery(options, failed)
     if shared.json:
         print_json(_to_json({"done": done, "skipped": skipped, "failed": failed}))
     else:
         _print_promises(options, done)
         _print_summary(model, options, done, len(skipped), len(failed))
+        if gallery is not None:
+            print_line(f"All pages: {gallery}")
     if failed:
         raise typer.Exit(1)
 
@@ -198,6 +201,15 @@ def _collect(
             log.add(outcome)
             if not quiet:
                 _print_notes(outcome)
+
+
+def _write_gallery(options: "Options", failed: "list[Failed]") -> Path | None:
+    """Write an overview of all pages in the folder, and return its path."""
+    from musigma.restoration.viewer.gallery import write_gallery
+
+    if not options.page:
+        return None
+    return write_gallery(options.folder, problems=[failure.error for failure in failed])
 
 
 def parse_tile(text: str) -> int | None:

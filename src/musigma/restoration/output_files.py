@@ -23,7 +23,8 @@ from musigma.restoration.error_maps import (
 )
 from musigma.restoration.options import Options
 from musigma.restoration.promise import Promise
-from musigma.restoration.viewer.page import MAX_SIDE, write_page
+from musigma.restoration.viewer.data import ViewerData
+from musigma.restoration.viewer.page import write_viewer_page
 from musigma.types import ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
@@ -36,6 +37,8 @@ ENDINGS = {
     "page": ".html",
 }
 """The ending of each further file; it replaces the suffix of the restored picture."""
+
+_PICTURE_SIDE = 2048  # longest side of the picture of the error map
 
 _DRAWING = Lock()  # matplotlib is not safe under threads
 
@@ -126,33 +129,35 @@ class OutputFiles:
             for name in self.quantities
         }
         self.arrays = self._open_arrays(stack)
-        # Smaller copies for the page and for the picture of the error map.
-        factor = max(1, max(self.shape[2:]) // MAX_SIDE)
-        wanted = {
-            "mean": "page" in self.paths,
-            "sigma": "page" in self.paths and first.sigma is not None,
-            "picture": "picture" in self.paths,
-        }
-        self.views = {name: BoxDownsampler(factor) for name in wanted if wanted[name]}
+        # A smaller copy for the picture of the error map.
+        self.picture_view = BoxDownsampler(max(1, max(self.shape[2:]) // _PICTURE_SIDE))
+        self.viewer = self._open_viewer() if "page" in self.paths else None
 
     def add(self, strip: Prediction) -> None:
         """Write further rows of mean and sigma."""
         height = strip.mean.shape[2]
         for top in range(0, height, BAND):
             rows = slice(top, min(top + BAND, height))
-            self._write_mean(strip.mean[:, :, rows])
-            if strip.sigma is not None:
-                self._write_error_maps(strip.sigma[:, :, rows])
+            sigma = None if strip.sigma is None else strip.sigma[:, :, rows]
+            self._write_mean(strip.mean[:, :, rows], sigma)
+            if sigma is not None:
+                self._write_error_maps(sigma)
 
     def finish(self) -> None:
         """Write the files that need the whole picture: the drawing and the page."""
         with _DRAWING:
             if "picture" in self.paths:
                 quantity = self._drawn_quantity()
-                values, info = self.views["picture"].result(), self._describe(quantity)
+                values, info = self.picture_view.result(), self._describe(quantity)
                 draw_error_map(self.paths["picture"], values, quantity, info=info)
-            if "page" in self.paths:
-                self._write_page()
+            if self.viewer is not None:
+                write_viewer_page(
+                    self.paths["page"],
+                    self.viewer,
+                    title=self.output.name,
+                    info=self.info,
+                    promise=self.promise,
+                )
 
     def _describe(self, quantity: Quantity) -> dict[str, str]:
         return describe(quantity, self.calibration, self.promise)
@@ -168,7 +173,7 @@ class OutputFiles:
         info |= {name: {**self._describe(name), "unit": unit} for name in self.quantities}
         return stack.enter_context(npz_writer(self.paths["npz"], [*info], self.shape, info=info))
 
-    def _write_mean(self, mean: Tensor) -> None:
+    def _write_mean(self, mean: Tensor, sigma: Tensor | None) -> None:
         top, bottom = self.num_rows, self.num_rows + mean.shape[2]
         alpha = None
         if self.picture.alpha is not None:
@@ -177,12 +182,13 @@ class OutputFiles:
         self.num_rows = bottom
         if self.arrays:
             self.arrays["mean"].write(mean)
-        if "mean" in self.views:
-            self.views["mean"].add(mean)
+        if self.viewer is not None:
+            half_width = None
+            if self.calibration is not None and sigma is not None:
+                half_width = self.calibration.half_width(sigma)
+            self.viewer.add(mean, sigma=sigma, half_width=half_width, alpha=alpha)
 
     def _write_error_maps(self, sigma: Tensor) -> None:
-        if "sigma" in self.views:
-            self.views["sigma"].add(sigma)
         if not self.maps:
             return
         for quantity, values in error_maps_of(sigma, self.calibration).items():
@@ -191,26 +197,19 @@ class OutputFiles:
             if self.arrays:
                 self.arrays[quantity].write(values)
             if quantity == self._drawn_quantity():
-                self.views["picture"].add(values.mean(1, keepdim=True))
+                self.picture_view.add(values.mean(1, keepdim=True))
 
-    def _write_page(self) -> None:
-        before, info = self.picture.colours, dict(self.info)
-        sigma = self.views["sigma"].result() if "sigma" in self.views else None
-        half_width = coverage = None
-        if self.calibration is not None and sigma is not None:
-            half_width, coverage = self.calibration.half_width(sigma), self.calibration.coverage
-        if self.promise is not None:
-            info["Promise"] = self.promise.text or f"None for this file: {self.promise.reason}."
-        write_page(
-            self.paths["page"],
-            before=_downsampled(before),
-            prediction=Prediction(self.views["mean"].result(), sigma),
-            half_width=half_width,
-            coverage=coverage,
-            title=self.output.name,
-            info=info,
-            sizes=((before.shape[2], before.shape[3]), (self.shape[2], self.shape[3])),
+    def _open_viewer(self) -> ViewerData:
+        before = self.picture.colours
+        viewer = ViewerData(
+            (self.shape[2], self.shape[3]),
+            before=(before.shape[2], before.shape[3]),
+            num_channels=self.shape[1],
+            coverage=None if self.calibration is None else self.calibration.coverage,
         )
+        for top in range(0, before.shape[2], BAND):
+            viewer.add_before(before[:, :, top : top + BAND])
+        return viewer
 
 
 def enlarged_rows(image: Raster, top: int, bottom: int, scale: int) -> Tensor:
@@ -222,10 +221,3 @@ def enlarged_rows(image: Raster, top: int, bottom: int, scale: int) -> Tensor:
     last = min(image.shape[2], -(-bottom // scale) + kernel_radius)
     rows = resize(image[:, :, first:last], scale=scale)
     return rows[:, :, top - first * scale : bottom - first * scale].clamp(0, 1)
-
-
-def _downsampled(image: Raster) -> Tensor:
-    view = BoxDownsampler(max(1, max(image.shape[2:]) // MAX_SIDE))
-    for top in range(0, image.shape[2], BAND):
-        view.add(image[:, :, top : top + BAND])
-    return view.result()
