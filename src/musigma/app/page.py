@@ -1,7 +1,10 @@
 """The page in the browser, made with gradio: it asks, waits and shows; others do the work."""
 
 import asyncio
+import shutil
+import tempfile
 from collections.abc import AsyncIterator
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -46,7 +49,7 @@ def build_page(service: Service, examples: dict[str, Path]) -> Any:
         with gr.Row(elem_classes="app-columns"):
             with gr.Column(scale=1, min_width=300):
                 picture = _picture_input()
-                _example_buttons(examples, picture)
+                _example_buttons(service, examples, picture)
                 task = gr.Radio(TASKS, value=2, label="What to do", elem_id="task")
                 weights = gr.Dropdown(
                     weights_for(2),
@@ -66,8 +69,8 @@ def build_page(service: Service, examples: dict[str, Path]) -> Any:
                     elem_id="noise",
                 )
                 with gr.Row():
-                    start = gr.Button("Restore", variant="primary", elem_id="start")
-                    cancel = gr.Button("Cancel", elem_id="cancel", interactive=False)
+                    start = gr.Button("Restore", variant="primary", elem_id="start", min_width=110)
+                    cancel = gr.Button("Cancel", elem_id="cancel", interactive=False, min_width=110)
                 state = gr.HTML(words.state("Choose a picture."), elem_id="state")
             with gr.Column(scale=3, min_width=320):
                 result = gr.HTML(NOTHING_YET, elem_id="result")
@@ -97,7 +100,7 @@ def head() -> str:
     own = files("musigma.app")
     style = template.stylesheet() + own.joinpath("page.css").read_text(encoding="utf-8")
     script = template.script() + own.joinpath("page.js").read_text(encoding="utf-8")
-    return f"<style>{style}</style><script>{script}</script>"
+    return f'<style id="musigma-style">{style}</style><script>{script}</script>'
 
 
 def _picture_input() -> Any:
@@ -125,14 +128,17 @@ def _path_of(payload: Any) -> str | None:
     return None if payload is None else payload.path
 
 
-def _example_buttons(examples: dict[str, Path], picture: Any) -> None:
+def _example_buttons(service: Service, examples: dict[str, Path], picture: Any) -> None:
+    def copy(path: Path) -> str:
+        # Into the folder of the uploads, which is the only one that gradio reads.
+        folder = tempfile.mkdtemp(dir=service.workspace.uploads)
+        return str(shutil.copy(path, folder))
+
     with gr.Group(elem_classes="app-examples"):
-        gr.HTML('<h2 class="app-label">Examples</h2>')
+        gr.HTML('<p class="app-label">Or try an example</p>')
         for title, path in examples.items():
             button = gr.Button(title, size="sm")
-            button.click(
-                lambda path=path: str(path), None, picture, api_visibility="private", queue=False
-            )
+            button.click(partial(copy, path), None, picture, api_visibility="private", queue=False)
 
 
 def _weights_of_task(scale: int) -> tuple[Any, Any]:

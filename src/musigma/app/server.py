@@ -135,7 +135,7 @@ def _with_page(app: Any, service: Service) -> Any:
         head=head(),
         ssr_mode=False,
         max_file_size=service.limits.max_bytes,
-        allowed_paths=[str(folder)],
+        allowed_paths=[],
         footer_links=[],
         show_error=True,
     )
