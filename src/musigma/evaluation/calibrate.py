@@ -13,7 +13,12 @@ from musigma.prediction.predict import DEFAULT_MEMORY
 from musigma.types import ConfigError
 from musigma.uncertainty.calibration import Calibration, check_method
 from musigma.uncertainty.fitting import HeldOut, fit
-from musigma.uncertainty.methods import DEFAULT_CONFIDENCE, DEFAULT_COVERAGE, METHODS
+from musigma.uncertainty.methods import (
+    COVERAGES,
+    DEFAULT_CONFIDENCE,
+    DEFAULT_COVERAGE,
+    METHODS,
+)
 
 
 def calibrate(
@@ -29,13 +34,15 @@ def calibrate(
 ) -> Calibration:
     """Run a model over held-out images and fit a calibration, which names its conditions.
 
+    All of `musigma.uncertainty.methods.COVERAGES` for which there are images enough are fitted.
+
     Args:
         model: A model with a sigma branch.
         dataset: Images that the model was not trained on and will not be measured on.
         protocols: How inputs are made. With several, each image is degraded in every way, and the
             promise holds for an image that is degraded in one of these ways, chosen at random.
         method: One of `musigma.uncertainty.methods.METHODS`.
-        coverage: Share of the values that intervals should hold.
+        coverage: Share of the values that intervals hold where nothing else is asked for.
         confidence: Probability of the promise of ``conformal`` and ``risk-control``.
         memory: Bytes that a tile may need.
         progress: Called before each image with number, count and name.
@@ -72,7 +79,9 @@ def calibrate_with_groups(
     check_share("coverage", coverage)
     check_share("confidence", confidence)
     held_out = collect_held_out(model, dataset, protocols, memory=memory, progress=progress)
-    calibration = fit(held_out, method, coverage=coverage, confidence=confidence)
+    calibration = fit(
+        held_out, method, coverage=coverage, confidence=confidence, other_coverages=COVERAGES
+    )
     return with_conditions(calibration, dataset, protocols), held_out
 
 

@@ -24,5 +24,8 @@ FORMER_METHODS = {
 DEFAULT_COVERAGE = 0.9
 """The share of the values that intervals should hold, where nothing else is asked for."""
 
+COVERAGES = (0.5, 0.8, 0.9, 0.95, 0.99)
+"""The coverages that every calibration is fitted for, as far as the held-out images allow."""
+
 DEFAULT_CONFIDENCE = 0.9
 """The probability of a promise, where nothing else is asked for."""
