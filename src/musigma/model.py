@@ -380,7 +380,7 @@ def _read_calibration(stored: Any) -> Calibration:
     try:
         return Calibration.from_dict(stored)
     except ConfigError as error:
-        raise WeightsError(f"the calibration in the weights file cannot be used: {error}") from error
+        raise WeightsError(f"the calibration of the weights cannot be used: {error}") from error
 
 
 def _load_onnx(path: Path, scale: int | None) -> Model:

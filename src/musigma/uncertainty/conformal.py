@@ -85,8 +85,8 @@ def images_needed(method: Method, coverage: float, confidence: float | None) -> 
     """Return the least number of held-out images with which a method can keep its promise.
 
     Example:
-        >>> images_needed("conformal-risk-control", 0.99, None), images_needed("isotonic", 0.99, None)
-        (99, 1)
+        >>> images_needed("conformal-risk-control", 0.99, None)
+        99
     """
     if method == "conformal-risk-control":
         return conformal_min_scores(coverage)
