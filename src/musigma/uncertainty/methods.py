@@ -13,6 +13,9 @@ Method = Literal[
 METHODS: tuple[Method, ...] = get_args(Method)
 """The ways to fit a calibration, the default first; `musigma.uncertainty.fitting` has them all."""
 
+WITHOUT_FACTOR: tuple[Method, ...] = ("gaussian-scale", "isotonic")
+"""The methods whose intervals are those of a normal distribution, with no factor to be fitted."""
+
 FORMER_METHODS = {
     "expected": "conformal-risk-control",
     "average": "pooled-quantile",
