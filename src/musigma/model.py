@@ -224,8 +224,8 @@ class Model:
 
         Args:
             prediction: What `predict` returned.
-            coverage: Share of the values that should lie inside, such as 0.9. The calibration must
-                match it; by default it is the calibration's own.
+            coverage: Share of the values that should lie inside, one of `Calibration.coverages`
+                such as 0.5 or 0.95; by default `Calibration.coverage`.
         """
         half_width = self.require_calibration(coverage).half_width(_sigma_of(prediction))
         return Interval(prediction.mean - half_width, prediction.mean + half_width)
@@ -317,18 +317,13 @@ class Model:
         return self.metadata | ({"calibration": calibration.to_dict()} if calibration else {})
 
     def require_calibration(self, coverage: float | None = None) -> Calibration:
-        """Return the calibration, or say how to get one for this coverage."""
+        """Return the calibration at one of its coverages, or say how to get one for it."""
         calibration = self.calibration
         if calibration is None:
             raise ConfigError(
                 f"{self.name} is not calibrated; 'musigma calibrate' fits it to held-out images"
             )
-        if coverage not in (None, calibration.coverage):
-            raise ConfigError(
-                f"{self.name} is calibrated for a coverage of {calibration.coverage}, not of "
-                f"{coverage}; 'musigma calibrate' fits it to held-out images"
-            )
-        return calibration
+        return calibration.at(coverage)
 
 
 def _sigma_of(prediction: Prediction) -> Tensor:

@@ -63,7 +63,7 @@ class SharedOptions:
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Required interval coverage, e.g. 0.9. The model's calibration must match."
+            help="Coverage of the intervals, e.g. 0.95; one that the model is calibrated for."
         ),
     ] = None
     engine: Annotated[
