@@ -165,7 +165,7 @@ def restore_all(model: "Model", options: "Options", shared: SharedOptions) -> No
     outcomes = run(model, sources, options, device=shared.device, quiet=shared.json)
     done: list[Restored] = []
     try:
-        _collect(outcomes, log, done, failed, quiet=shared.json)
+        _collect(outcomes, log, done, failed, quiet=shared.json, show_noise=model.scale == 1)
     except KeyboardInterrupt:
         print_line(f"Stopped: {len(done)} of {len(sources)} written; --resume does the others")
         raise
@@ -185,6 +185,7 @@ def _collect(
     failed: "list[Failed]",
     *,
     quiet: bool,
+    show_noise: bool,
 ) -> None:
     """Sort outcomes as they arrive, report them, and log those that are done."""
     from musigma.restoration.batch import Failed
@@ -197,7 +198,7 @@ def _collect(
             done.append(outcome)
             log.add(outcome)
             if not quiet:
-                _print_notes(outcome)
+                _print_notes(outcome, show_noise=show_noise)
 
 
 def parse_tile(text: str) -> int | None:
@@ -286,10 +287,12 @@ def _run_on_ray(
             yield outcome
 
 
-def _print_notes(restored: "Restored") -> None:
+def _print_notes(restored: "Restored", *, show_noise: bool) -> None:
     """Print the estimated noise level of a picture, and what the user should know about it."""
-    if restored.noise_estimated:
-        print_line(f"{restored.source}: estimated noise level {restored.noise_std:.3g} of 255")
+    if show_noise:
+        white = "" if restored.noise_is_white else ", not white"
+        level = f"{restored.estimated_noise_std:.3g} of 255{white}"
+        print_line(f"{restored.source}: estimated noise level {level}")
     for warning in restored.warnings:
         print_warning(f"{restored.source}: {warning}")
 
