@@ -120,6 +120,7 @@ def calibrated(tmp_path_factory):
         coverage=0.9,
         confidence=None,
         num_images=9,
+        other_factors=((0.5, 0.6), (0.95, 2.4)),
         protocol={"degradation": "bicubic", "scale": 2},
     )
     path = tmp_path_factory.mktemp("calibrated") / "w.safetensors"
@@ -138,6 +139,21 @@ def test_calibrated_files_have_three_names_for_three_things(musigma, calibrated,
         assert stored.quantity == quantity
         expected = (factor * sigma).clamp(0, 1)
         assert torch.allclose(stored.values, expected, atol=1 / 65535, rtol=1e-6)
+
+
+def test_another_coverage_that_was_fitted(musigma, calibrated, tmp_path):
+    write_image(tmp_path / "a.png", torch.rand(1, 3, 7, 5))
+    words = ("upscale", tmp_path / "a.png", "-o", tmp_path / "out", "--model", calibrated)
+    result = musigma(*words, "--sigma", "--coverage", "0.95")
+    assert "hold at least 0.95 of the values of an image" in result.err
+    stored = read_error_map(tmp_path / "out" / "a.interval.png")
+    sigma = predict(load(calibrated).network, read_image(tmp_path / "a.png")[0]).sigma
+    assert stored.info["coverage"] == "0.95"
+    expected = (2.4 * 1.5 * sigma).clamp(0, 1)
+    assert torch.allclose(stored.values, expected, atol=1 / 65535, rtol=1e-6)
+    refused = musigma(*words, "--coverage", "0.99")
+    assert refused.code == 2
+    assert "calibrated for coverages of 0.5, 0.9, 0.95, not of 0.99, which needs" in refused.err
 
 
 def test_the_promise_is_printed_with_its_condition(musigma, calibrated, tmp_path):

@@ -186,7 +186,7 @@ def _restore_all(model: "Model", options: "Options", shared: SharedOptions) -> _
     outcomes = _Outcomes([], skipped, failed)
     try:
         with closing(run(model, sources, options, device=shared.device, quiet=shared.json)) as new:
-            _collect(new, log, outcomes, quiet=shared.json)
+            _collect(new, log, outcomes, quiet=shared.json, show_noise=model.scale == 1)
     except (KeyboardInterrupt, SystemExit):
         num_done = len(outcomes.done)
         print_line(f"Stopped: {num_done} of {len(sources)} written; --resume does the others")
@@ -226,6 +226,7 @@ def _collect(
     collected: _Outcomes,
     *,
     quiet: bool,
+    show_noise: bool,
 ) -> None:
     """Sort outcomes as they arrive, report them, and log those that are done."""
     from musigma.restoration.batch import Failed
@@ -238,7 +239,7 @@ def _collect(
             collected.done.append(outcome)
             log.add(outcome)
             if not quiet:
-                _print_notes(outcome)
+                _print_notes(outcome, show_noise=show_noise)
 
 
 def _write_gallery(options: "Options", failed: "list[Failed]") -> Path | None:
@@ -336,10 +337,12 @@ def _run_on_ray(
             yield outcome
 
 
-def _print_notes(restored: "Restored") -> None:
+def _print_notes(restored: "Restored", *, show_noise: bool) -> None:
     """Print the estimated noise level of a picture, and what the user should know about it."""
-    if restored.noise_estimated:
-        print_line(f"{restored.source}: estimated noise level {restored.noise_std:.3g} of 255")
+    if show_noise:
+        white = "" if restored.noise_is_white else ", not white"
+        level = f"{restored.estimated_noise_std:.3g} of 255{white}"
+        print_line(f"{restored.source}: estimated noise level {level}")
     for warning in restored.warnings:
         print_warning(f"{restored.source}: {warning}")
 

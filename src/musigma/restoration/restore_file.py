@@ -11,7 +11,8 @@ from pathlib import Path
 from torch import Tensor
 
 from musigma.atomic import written_together
-from musigma.functional.noise import estimate_noise_std
+from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
+from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, format_of, image_error
 from musigma.model import Model
@@ -41,6 +42,8 @@ class Restored:
             ``npz``, ``page``.
         noise_std: The noise level that the denoiser was given, in 8-bit levels.
         noise_estimated: Whether the noise level was estimated from the picture.
+        estimated_noise_std: The noise that was measured in the picture, in 8-bit levels.
+        noise_is_white: Whether that noise is white, as `drunet-small` expects it.
         promise: What the intervals promise for this picture; `None` where they promise nothing.
         promise_reason: Why they promise nothing; `None` where they promise something, or where the
             model has no calibration.
@@ -58,6 +61,8 @@ class Restored:
     files: dict[str, Path]
     noise_std: float | None
     noise_estimated: bool
+    estimated_noise_std: float
+    noise_is_white: bool
     promise: str | None
     promise_reason: str | None
     warnings: list[str]
@@ -78,6 +83,7 @@ class Job:
         model: What restores it.
         calibration: How to read sigma.
         picture: The decoded picture.
+        noise: The noise that was measured in it.
         promise: What the intervals promise; `None` without a calibration.
         stamp: Size and time of the file before it was read.
         start: Time when reading began.
@@ -89,6 +95,7 @@ class Job:
     model: Model
     calibration: Calibration | None
     picture: OpenedImage
+    noise: NoiseEstimate
     promise: Promise | None
     stamp: list[int] | None
     start: float
@@ -203,8 +210,11 @@ def read_picture(
         source.path, max_pixels=options.max_pixels, frame=options.frame, memory=options.memory
     )
     options = replace(options, memory=_memory_for_tiles(model, source, picture, options))
+    statistics = measure(picture.colours)
+    noise = noise_of(statistics)
     if options.estimate_noise:
-        options = replace(options, noise_std=_estimate_noise(source, picture.colours))
+        noise = _estimate_noise(source, picture.colours, statistics)
+        options = replace(options, noise_std=noise.std)
     if engine is not None:
         # What "auto" has chosen; the self-ensemble adds a second word to the name.
         options = replace(options, engine=engine.name.split()[0])
@@ -214,7 +224,8 @@ def read_picture(
         model=model,
         calibration=calibration,
         picture=picture,
-        promise=promise_for(calibration, picture, options) if calibration else None,
+        noise=noise,
+        promise=promise_for(calibration, picture, options, statistics) if calibration else None,
         stamp=stamp,
         start=start,
     )
@@ -283,6 +294,8 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
         files=files.paths,
         noise_std=job.options.noise_std,
         noise_estimated=job.options.estimate_noise,
+        estimated_noise_std=job.noise.std,
+        noise_is_white=job.noise.is_white,
         promise=promise.text,
         promise_reason=promise.reason,
         warnings=_warnings(job),
@@ -296,28 +309,29 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
 def _page_info(job: Job) -> dict[str, str]:
     info = {"Model": job.model.name}
     level = job.options.noise_std
-    if level is not None:
-        estimated = ", estimated from the picture" if job.options.estimate_noise else ""
-        info["Noise level"] = f"{level:.3g} of 255{estimated}"
+    if level is not None and not job.options.estimate_noise:
+        info["Noise level"] = f"{level:.3g} of 255"
+    info["Estimated noise"] = str(job.noise)
     if warnings := _warnings(job):
         info["Warning"] = " ".join(warnings)
     return info
 
 
 def _warnings(job: Job) -> list[str]:
-    meta, options = job.picture.meta, job.options
-    warnings = []
-    if options.estimate_noise and meta.lossy:
-        warnings.append(
-            f"The noise level {options.noise_std:.3g} was estimated from a lossy {meta.format} "
-            "file. Compression hides noise, so the estimate is too low; give --noise-std a number."
-        )
-    return warnings
+    if not job.options.estimate_noise or job.noise.is_white:
+        return []
+    return [
+        f"The noise, of about {job.noise.std:.3g} levels, is not white: JPEG or smoothing has "
+        f"joined it into grains. {job.model.name} is made for white noise and may leave some of "
+        "it; the weights photo need no noise level (leave --noise-std and --model out)."
+    ]
 
 
-def _estimate_noise(source: ImageSource, colours: Raster) -> float:
+def _estimate_noise(
+    source: ImageSource, colours: Raster, statistics: PictureStatistics
+) -> NoiseEstimate:
     try:
-        return estimate_noise_std(_middle(colours))
+        return noise_of(statistics, white_std=estimate_noise_std(_middle(colours)))
     except ImageError as error:
         raise image_error(source.path, str(error)) from error
 
