@@ -240,11 +240,11 @@ def little_memory(folder: Path) -> list[str]:
     """A large picture between small ones, and little address space: the small ones are done."""
     batch = Batch(folder, num_pictures=2)
     expected = batch.expected()
-    Image.new("RGB", (3000, 2500), (9, 99, 199)).save(batch.sources / "large.png")
+    Image.new("RGB", (1600, 1200), (9, 99, 199)).save(batch.sources / "large.png")
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    space = pages * os.sysconf("SC_PAGE_SIZE") + 400 * MIB
+    space = pages * os.sysconf("SC_PAGE_SIZE") + 250 * MIB
     limits = Limits(cpu_seconds=200.0, wall_seconds=600.0, address_space=space)
-    ended = batch.run("--max-pixels", "10000000", limits=limits)
+    ended = batch.run("--memory", "2GiB", limits=limits)
     found = results(batch.out)
     faults = crashes(ended)
     faults += [f"{name} is wrong" for name in expected if found.get(name) != expected[name]]
