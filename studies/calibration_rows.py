@@ -19,7 +19,7 @@ from musigma.evaluation.restored_pairs import restored_pairs
 from musigma.functional.scores import interval_coverage
 from musigma.model import Model, load
 from musigma.uncertainty.calibration import Calibration
-from studies.photo_rows import ROWS
+from studies.photo_rows import ENLARGED
 
 FITTED = (
     "photo",
@@ -75,7 +75,7 @@ def main(scale: int, weights: str = "photo", data: str = "DIV2K_crops") -> None:
     model = load(weights, scale=scale).to("auto")
     parts = halves(find_dataset(data))
     fits = [fitted_calibrations(model, part) for part in parts]
-    for text in (*ROWS, *UNSEEN):
+    for text in (*ENLARGED, *UNSEEN):
         rows = [
             row
             for part, calibrations in zip(reversed(parts), fits, strict=True)

@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from musigma.datasets.catalog import Dataset, data_hash
-from musigma.evaluation.protocol import PAIRS, Protocol, protocol_for
+from musigma.degradations.pairs import PAIRS
+from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.restored_pairs import errors_name, read_pair
 from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.model import Model
