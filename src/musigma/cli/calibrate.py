@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from musigma.cli.common import parse_size, print_json, screen
+from musigma.cli.common import parse_size, print_json, print_line
 from musigma.cli.evaluate import (
     DegradeOption,
     DeviceOption,
@@ -73,8 +73,10 @@ def calibrate(
     from musigma.evaluation.calibrate import calibrate_with_groups
     from musigma.evaluation.selection import select_inputs
     from musigma.model import load, save
+    from musigma.networks.weights_file import check_weights_name
     from musigma.prediction.device import limit_threads
 
+    check_weights_name(output)
     loaded = load(model, scale=scale)
     dataset, protocols = select_inputs(
         loaded.network, data, low=low, degradations=degrade or (), noise_std=noise_std
@@ -95,7 +97,7 @@ def calibrate(
     if json:
         print_json(calibration.to_dict())
         return
-    screen.print(f"{calibration.promise}; stored in {output}")
+    print_line(f"{calibration.promise}; stored in {output}")
     if len(held_out.groups) > 1 and method != "isotonic":
         _show_groups(calibration, held_out)
 
@@ -103,4 +105,4 @@ def calibrate(
 def _show_groups(calibration: "Calibration", held_out: "HeldOut") -> None:
     for group in held_out.groups:
         share = held_out.of_group(group).coverage_of(calibration)
-        screen.print(f"{100 * share:.1f} % of the values are inside for {group}")
+        print_line(f"{100 * share:.1f} % of the values are inside for {group}")

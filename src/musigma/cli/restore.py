@@ -20,6 +20,7 @@ from musigma.cli.common import (
     print_line,
     print_warning,
     progress_bar,
+    require_stdout,
 )
 from musigma.images.listing import printable
 
@@ -115,6 +116,8 @@ class SharedOptions:
         from musigma.restoration.options import Options
         from musigma.types import ConfigError
 
+        if self.json:
+            require_stdout()  # before hours of work
         if self.output.exists() and not self.output.is_dir():
             raise ConfigError(f"{self.output} is a file; --output names the folder for the results")
         return Options(
