@@ -196,11 +196,14 @@ def _restore_all(model: "Model", options: "Options", shared: SharedOptions) -> _
         if shared.json:
             print_json(_to_json(vars(outcomes)))
         raise
+    gallery = _write_gallery(options, outcomes.failed)
     if shared.json:
         print_json(_to_json(vars(outcomes)))
     else:
         _print_promises(options, outcomes.done)
         _print_summary(model, options, outcomes)
+        if gallery is not None:
+            print_line(f"All pages: {gallery}")
     return outcomes
 
 
@@ -239,6 +242,15 @@ def _collect(
             log.add(outcome)
             if not quiet:
                 _print_notes(outcome)
+
+
+def _write_gallery(options: "Options", failed: "list[Failed]") -> Path | None:
+    """Write an overview of all pages in the folder, and return its path."""
+    from musigma.restoration.viewer.gallery import write_gallery
+
+    if not options.page:
+        return None
+    return write_gallery(options.folder, problems=[failure.error for failure in failed])
 
 
 def parse_tile(text: str) -> int | None:

@@ -24,7 +24,8 @@ from musigma.restoration.error_maps import (
 from musigma.restoration.options import Options
 from musigma.restoration.promise import Promise
 from musigma.restoration.saving_error import Bands, with_saving_error
-from musigma.restoration.viewer.page import MAX_SIDE, write_page
+from musigma.restoration.viewer.data import ViewerData
+from musigma.restoration.viewer.page import write_viewer_page
 from musigma.types import ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
@@ -40,7 +41,9 @@ ENDINGS = {
 
 INCLUDED = "the error of saving: rounding, and the loss of the format of the picture"
 """What the error maps of a picture include besides the error of the network."""
+_PICTURE_SIDE = 2048  # longest side of the picture of the error map
 
+ErrorMaps = dict[Quantity, Tensor]
 _DRAWING = Lock()  # matplotlib is not safe under threads
 
 
@@ -131,15 +134,9 @@ class OutputFiles:
             for name in self.quantities
         }
         self.arrays = self._open_arrays(stack)
-        # Smaller copies for the page and for the picture of the error map.
-        factor = max(1, max(self.shape[2:]) // MAX_SIDE)
-        wanted = {
-            "mean": "page" in self.paths,
-            "sigma": "page" in self.paths and first.sigma is not None,
-            "half_width": "page" in self.paths and first.sigma is not None and calibration,
-            "picture": "picture" in self.paths,
-        }
-        self.views = {name: BoxDownsampler(factor) for name in wanted if wanted[name]}
+        # A smaller copy for the picture of the error map.
+        self.picture_view = BoxDownsampler(max(1, max(self.shape[2:]) // _PICTURE_SIDE))
+        self.viewer = self._open_viewer() if "page" in self.paths else None
 
     def add(self, strip: Prediction) -> None:
         """Write further rows of mean and sigma."""
@@ -153,15 +150,26 @@ class OutputFiles:
         with _DRAWING:
             if "picture" in self.paths:
                 quantity = self._drawn_quantity()
-                values, info = self.views["picture"].result(), self._describe_map(quantity)
+                values, info = self.picture_view.result(), self._describe_map(quantity)
                 draw_error_map(self.paths["picture"], values, quantity, info=info)
-            if "page" in self.paths:
-                self._write_page()
+            if self.viewer is not None:
+                write_viewer_page(
+                    self.paths["page"],
+                    self.viewer,
+                    title=printable(self.output.name),
+                    info=self.info,
+                    promise=self.promise,
+                )
 
     def _write(self, band: Prediction) -> None:
-        self._write_mean(band.mean)
-        if band.sigma is not None:
-            self._write_error_maps(band.mean, band.sigma)
+        of_mean: ErrorMaps = {}
+        if band.sigma is not None and (self.maps or self.viewer is not None):
+            of_mean = error_maps_of(band.sigma, self.calibration)
+        of_file = of_mean
+        if "std" in of_mean:
+            of_file = with_saving_error(of_mean, band.mean, self.mean.stored(band.mean))
+        self._write_mean(band, of_file.get("half_width"))
+        self._write_error_maps(of_mean, of_file)
 
     def _describe_map(self, quantity: Quantity) -> dict[str, str]:
         """Return what the file of an error map says: it is about the picture as it is saved."""
@@ -182,7 +190,8 @@ class OutputFiles:
         info |= {name: {**self._describe(name), "unit": unit} for name in self.quantities}
         return stack.enter_context(npz_writer(self.paths["npz"], [*info], self.shape, info=info))
 
-    def _write_mean(self, mean: Tensor) -> None:
+    def _write_mean(self, band: Prediction, half_width: Tensor | None) -> None:
+        mean, sigma = band
         top, bottom = self.num_rows, self.num_rows + mean.shape[2]
         alpha = None
         if self.picture.alpha is not None:
@@ -191,45 +200,29 @@ class OutputFiles:
         self.num_rows = bottom
         if self.arrays:
             self.arrays["mean"].write(mean)
-        if "mean" in self.views:
-            self.views["mean"].add(mean)
+        if self.viewer is not None:
+            self.viewer.add(mean, sigma=sigma, half_width=half_width, alpha=alpha)
 
-    def _write_error_maps(self, mean: Tensor, sigma: Tensor) -> None:
-        if not self.maps and "sigma" not in self.views:
-            return
-        of_mean = error_maps_of(sigma, self.calibration)
-        of_file = of_mean
-        if self.calibration is not None:
-            of_file = with_saving_error(of_mean, mean, self.mean.stored(mean))
+    def _write_error_maps(self, of_mean: ErrorMaps, of_file: ErrorMaps) -> None:
         for quantity, rows in self.maps.items():
             # An error is at most 1, so that the files need no larger scale.
             rows.write(of_file[quantity])
             if self.arrays:  # which stand beside the float mean
                 self.arrays[quantity].write(of_mean[quantity])
-        for quantity in QUANTITIES:
-            if quantity in self.views:
-                self.views[quantity].add(of_file[quantity])
-        if "picture" in self.views:
-            self.views["picture"].add(of_file[self._drawn_quantity()].mean(1, keepdim=True))
+        if "picture" in self.paths:
+            self.picture_view.add(of_file[self._drawn_quantity()].mean(1, keepdim=True))
 
-    def _write_page(self) -> None:
-        before, info = self.picture.colours, dict(self.info)
-        sigma = self.views["sigma"].result() if "sigma" in self.views else None
-        half_width = coverage = None
-        if self.calibration is not None and "half_width" in self.views:
-            half_width, coverage = self.views["half_width"].result(), self.calibration.coverage
-        if self.promise is not None:
-            info["Promise"] = self.promise.text or f"None for this file: {self.promise.reason}."
-        write_page(
-            self.paths["page"],
-            before=_downsampled(before),
-            prediction=Prediction(self.views["mean"].result(), sigma),
-            half_width=half_width,
-            coverage=coverage,
-            title=printable(self.output.name),
-            info=info,
-            sizes=((before.shape[2], before.shape[3]), (self.shape[2], self.shape[3])),
+    def _open_viewer(self) -> ViewerData:
+        before = self.picture.colours
+        viewer = ViewerData(
+            (self.shape[2], self.shape[3]),
+            before=(before.shape[2], before.shape[3]),
+            num_channels=self.shape[1],
+            coverage=None if self.calibration is None else self.calibration.coverage,
         )
+        for top in range(0, before.shape[2], BAND):
+            viewer.add_before(before[:, :, top : top + BAND])
+        return viewer
 
 
 def enlarged_rows(image: Raster, top: int, bottom: int, scale: int) -> Tensor:
@@ -241,10 +234,3 @@ def enlarged_rows(image: Raster, top: int, bottom: int, scale: int) -> Tensor:
     last = min(image.shape[2], -(-bottom // scale) + kernel_radius)
     rows = resize(image[:, :, first:last], scale=scale)
     return rows[:, :, top - first * scale : bottom - first * scale].clamp(0, 1)
-
-
-def _downsampled(image: Raster) -> Tensor:
-    view = BoxDownsampler(max(1, max(image.shape[2:]) // MAX_SIDE))
-    for top in range(0, image.shape[2], BAND):
-        view.add(image[:, :, top : top + BAND])
-    return view.result()
