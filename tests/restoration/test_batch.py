@@ -353,7 +353,7 @@ def test_any_error_of_one_file_is_its_outcome(tmp_path, monkeypatch, step, error
     assert not list((tmp_path / "out").glob(".*"))
 
 
-@pytest.mark.parametrize("last", ["draw_error_map", "write_page"])
+@pytest.mark.parametrize("last", ["draw_error_map", "write_viewer_page"])
 def test_all_files_of_a_picture_appear_or_none(tmp_path, monkeypatch, last):
     """What is written last fails; neither the picture nor any other of its files appears."""
     model, sources = model_of(), write_sources(tmp_path / "in", num_files=1)

@@ -7,7 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from musigma.atomic import atomic_writer
+from musigma.atomic import atomic_writer, written_together
 from musigma.types import ImageError, nearest
 
 FORMAT_OF_SUFFIX = {
@@ -77,9 +77,28 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """
     if path.is_dir():
         raise image_error(path, "is a folder; give the name of a file to write")
+    with _write_errors(path), atomic_writer(path) as file:
+        yield file
+
+
+@contextmanager
+def atomic_group(path: Path) -> Iterator[None]:
+    """Let the files that `atomic_write` makes in this block appear together at its end, or none.
+
+    Args:
+        path: The file that errors name.
+
+    Raises:
+        ImageError: If a file cannot be written; one line with the system's reason.
+    """
+    with _write_errors(path), written_together():
+        yield
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
     try:
-        with atomic_writer(path) as file:
-            yield file
+        yield
     except OSError as error:
         text = f"could not be written ({error.strerror or error}); no partial file is left"
         raise image_error(path, text) from error

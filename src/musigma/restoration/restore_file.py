@@ -10,10 +10,9 @@ from pathlib import Path
 
 from torch import Tensor
 
-from musigma.atomic import written_together
 from musigma.functional.noise import estimate_noise_std
 from musigma.images.image_io import OpenedImage, Raster, open_image
-from musigma.images.listing import ImageSource, format_of, image_error
+from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Image, Strips, predict_strips
@@ -260,7 +259,7 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
     strips = iter(strips)
     strip = next(strips, None)  # computed before a file is opened, since the first one may fail
     assert strip is not None
-    with written_together(), ExitStack() as stack:
+    with atomic_group(job.output), ExitStack() as stack:
         files = OutputFiles(
             stack,
             job.picture,
