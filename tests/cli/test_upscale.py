@@ -446,11 +446,11 @@ def test_resume_looks_at_each_of_many_files_once(tmp_path):
             return super().__hash__()
 
     class Log:
-        def is_done(self, path):
+        def is_done(self, path, name):
             return path.name.endswith("0.png")
 
     sources = [ImageSource(CountedPath(f"{n}.png"), Path(f"{n}.png")) for n in range(20_000)]
-    remaining, skipped = _without_done(Log(), sources)
+    remaining, skipped = _without_done(Log(), sources, SharedOptions(inputs=[], output=Path("out")))
     assert skipped == [source.path for source in sources[::10]]
     assert len(remaining) == 18_000
     assert num_hashes <= len(sources)

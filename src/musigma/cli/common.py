@@ -40,7 +40,7 @@ def print_json(value: Any) -> None:
 
 OPTIONS = {
     *("coverage", "device", "engine", "frame", "max_pixels", "memory", "model", "noise_std"),
-    *("npz", "output", "scale", "sigma", "tile"),
+    *("npz", "output", "quality", "scale", "sigma", "tile"),
 }
 """Arguments of Python functions that are options of the commands, too."""
 

@@ -228,7 +228,7 @@ def _bytes_in_memory(model: Model, source: ImageSource, options: Options) -> int
     try:
         declared = declared_size(source.path)
         num_pixels = declared.height * declared.width
-        result = output_bytes(model, options.folder / source.name, num_pixels)
+        result = output_bytes(model, source, options, num_pixels)
     except ImageError:
         return 0
     return max(declared.decoding_bytes, declared.sample_bytes + result)
