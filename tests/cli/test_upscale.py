@@ -128,7 +128,8 @@ def calibrated(tmp_path_factory):
 
 
 def test_calibrated_files_have_three_names_for_three_things(musigma, calibrated, tmp_path):
-    write_image(tmp_path / "a.png", torch.rand(1, 3, 7, 5))
+    image = torch.rand(1, 3, 7, 5)
+    write_image(tmp_path / "a.png", image, ImageMeta(bits=16))  # rounding is too small to see
     words = ("-o", tmp_path / "out", "--model", calibrated, "--sigma")
     assert musigma("upscale", tmp_path / "a.png", *words).code == 0
     sigma = predict(load(calibrated).network, read_image(tmp_path / "a.png")[0]).sigma
@@ -269,7 +270,10 @@ def test_two_pictures_never_share_a_result(musigma, weights, tmp_path, second, o
         (["--tile", "²"], "expected --tile auto or a number of pixels, got '²'"),
         (["--memory", "much"], "expected a size such as 2GiB or 500MB, got 'much'"),
         (["--memory", "9" * 400], "expected a size such as 2GiB or 500MB"),
-        (["--memory", "10kB"], "0 MiB are too few for one tile with its border of 7 pixels"),
+        (
+            ["--memory", "10kB"],
+            "0 MiB are too few for one tile of edsr-baseline; set --memory to at least 1",
+        ),
         (["--scale", "3"], "tiny.safetensors enlarges by 2, not by 3"),
         (["--engine", "steam"], "there is no engine 'steam'"),
         (["--device", "abacus"], "the device 'abacus' cannot be used"),
@@ -280,7 +284,7 @@ def test_two_pictures_never_share_a_result(musigma, weights, tmp_path, second, o
         (["--model", "bicubic", "--scale", "5"], "bicubic exists for scale (2, 3, 4), not 5"),
         (["--model", "bicubic", "--scale", "2", "--sigma"], "bicubic has no sigma branch"),
         (["--model", "rcan", "--scale", "2"], "no trained weights ship for rcan x2"),
-        (["-o", "a.png"], "a.png is a file; --output names the folder for the results"),
+        (["-o", "a.png", "--suffix", "-x2"], "--output names the file a.png; leave --format and"),
     ],
 )
 def test_wrong_words_give_one_line(musigma, weights, tmp_path, monkeypatch, words, line):

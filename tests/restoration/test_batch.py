@@ -111,11 +111,11 @@ def test_no_more_pictures_in_memory_than_fit(tmp_path, monkeypatch):
 
     monkeypatch.setattr(batch._Batch, "start_reading", watched)
     monkeypatch.setattr(batch, "NUM_THREADS", 3)
-    two = replace(options, memory=4 * (max(sizes) + min(sizes)))
+    two = replace(options, memory=8 * (max(sizes) + min(sizes)))
     assert len(list(restore_files(model, sources, two))) == 5
     assert max(seen) == 2
     seen.clear()
-    one_by_one = replace(options, memory=4 * max(sizes))
+    one_by_one = replace(options, memory=8 * max(sizes))
     assert len(list(restore_files(model, sources, one_by_one))) == 5
     assert max(seen) == 1
 

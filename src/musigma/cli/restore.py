@@ -495,10 +495,10 @@ def _first_names(paths: Sequence[Path]) -> str:
 def _print_summary(model: "Model", options: "Options", outcomes: _Outcomes) -> None:
     done, num_skipped = outcomes.done, len(outcomes.skipped)
     skipped = f", {num_skipped} were there already" if num_skipped else ""
-    print_line(f"{len(done)} written to {options.folder}{skipped}, {len(outcomes.failed)} failed")
     if outcomes.left_out:
         names = _first_names(outcomes.left_out)
         print_line(f"{len(outcomes.left_out)} left out, which are no pictures to read: {names}")
+    print_line(f"{len(done)} written to {options.folder}{skipped}, {len(outcomes.failed)} failed")
     num_approximate = sum(not restored.exact for restored in done)
     if num_approximate:
         print_line(

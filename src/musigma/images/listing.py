@@ -184,7 +184,7 @@ def _expand(name: Path | str, recursive: bool, results: Path | None) -> list[Ima
             return _in_folder(item, recursive, results)
         if item.exists():
             name = result_name(Path(item.name))
-            format_of(name)
+            format_of(item.with_name(name.name))
             return [ImageSource(item, name)]
         if any(_is_pattern(part) for part in item.parts):
             return _matching(item, results)

@@ -73,7 +73,7 @@ def restore_files(
     Any error of one file is the outcome of that file; the others are done. What is wrong for every
     file, such as a model without sigma, is raised before the first one.
 
-    Pictures that are in memory at the same time take at most a quarter of ``options.memory``, and
+    Pictures that are in memory at the same time take at most an eighth of ``options.memory``, and
     the tiles the rest. A picture that needs more is processed alone, with smaller tiles.
 
     Args:

@@ -151,7 +151,7 @@ def check_options(model: Model, options: Options) -> None:
         model.require_calibration(options.coverage)
     least = least_memory_for_tiles(model.network, width=1)
     if options.tile is None and options.memory - picture_memory(options) < least:
-        needed = math.ceil(least * 4 / 3 / 2**20)
+        needed = math.ceil(least * 8 / 7 / 2**20)
         raise ConfigError(
             f"{options.memory / 2**20:.0f} MiB are too few for one tile of {model.name}; set "
             f"`memory` to at least {needed} MiB"
@@ -160,7 +160,7 @@ def check_options(model: Model, options: Options) -> None:
 
 def picture_memory(options: Options) -> int:
     """Return the bytes that all pictures in memory may take, unless one alone needs more."""
-    return options.memory // 4
+    return options.memory // 8
 
 
 def output_bytes(model: Model, source: ImageSource, options: Options, num_pixels: int) -> int:
