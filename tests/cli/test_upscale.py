@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -174,7 +175,7 @@ def test_no_promise_where_it_does_not_hold(musigma, calibrated, tmp_path, name, 
     assert f"warning: the promise does not hold for this file: {reason}" in plain.err
     assert "Intervals" not in plain.err
     page = (tmp_path / "out" / "a.html").read_text()
-    assert "None for this file: " in page
+    assert "No promise for this picture" in page
     assert "In expectation" not in page
     (done,) = json.loads(musigma(*words, "--page", "--json").out)["done"]
     assert done["promise"] is None
@@ -272,7 +273,7 @@ def test_two_pictures_never_share_a_result(musigma, weights, tmp_path, second, o
         (["--memory", "9" * 400], "expected a size such as 2GiB or 500MB"),
         (
             ["--memory", "10kB"],
-            "0 MiB are too few for one tile of edsr-baseline; set --memory to at least 1",
+            "0 MiB are too few for one tile of edsr-baseline; set --memory to",
         ),
         (["--scale", "3"], "tiny.safetensors enlarges by 2, not by 3"),
         (["--engine", "steam"], "there is no engine 'steam'"),
@@ -314,8 +315,20 @@ def test_a_page_for_each_picture(musigma, weights, photos, tmp_path):
     out = tmp_path / "out"
     assert musigma("upscale", photos, "-o", out, "--model", weights, "--page").code == 0
     pages = sorted(path.name for path in out.glob("*.html"))
-    assert pages == sorted(f"{path.stem}.html" for path in photos.iterdir())
-    assert "<html" in (out / pages[0]).read_text()
+    expected = sorted(f"{path.stem}.html" for path in photos.iterdir())
+    assert pages == sorted([*expected, "index.html"])
+    gallery = (out / "index.html").read_text()
+    assert re.findall(r'href="\./(.*?)"', gallery) == expected
+
+
+def test_the_gallery_lists_what_failed(musigma, weights, tmp_path):
+    write_image(tmp_path / "in" / "a.png", torch.zeros(1, 3, 3, 2))
+    (tmp_path / "in" / "b.png").write_bytes(b"no picture")
+    result = musigma(
+        "upscale", tmp_path / "in", "-o", tmp_path / "out", "--model", weights, "--page"
+    )
+    assert result.code == 1
+    assert "1 not restored" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_coverage_that_nobody_fitted(musigma, weights, photos, tmp_path):
