@@ -12,11 +12,10 @@ from musigma.images.listing import ImageSource
 from musigma.model import Model
 from musigma.networks import create
 from musigma.prediction.predict import predict
-from musigma.restoration import output_files as results
 from musigma.restoration import restore_file as files
 from musigma.restoration.options import Options
 from musigma.restoration.restore_file import restore_file, restore_image
-from musigma.restoration.viewer import page
+from musigma.restoration.viewer import data as viewer_data
 from musigma.types import ConfigError, ImageError
 
 
@@ -73,8 +72,7 @@ def test_bicubic_needs_no_weights(tmp_path):
 
 
 def test_the_page_of_a_large_picture_is_made_from_a_smaller_view(tmp_path, monkeypatch):
-    for module in (page, results):
-        monkeypatch.setattr(module, "MAX_SIDE", 4)
+    monkeypatch.setattr(viewer_data, "MAX_PIXELS", 12)
     model, source = model_of(sigma=True), source_in(tmp_path)
     restore_file(model, source, Options(folder=tmp_path / "out", page=True, sigma=True))
     text = (tmp_path / "out" / "a.html").read_text()
