@@ -22,9 +22,10 @@ from musigma.hub import (
 )
 from musigma.images.conversion import ImageLike
 from musigma.networks import Network, create, entries
+from musigma.networks.bounded_build import first_line
 from musigma.networks.weights_file import (
     WeightsFile,
-    build,
+    build_skeleton,
     choose_scale,
     read_weights_file,
     shipped_path,
@@ -223,8 +224,8 @@ class Model:
 
         Args:
             prediction: What `predict` returned.
-            coverage: Share of the values that should lie inside, such as 0.9. The calibration must
-                match it; by default it is the calibration's own.
+            coverage: Share of the values that should lie inside, one of `Calibration.coverages`
+                such as 0.5 or 0.95; by default `Calibration.coverage`.
         """
         half_width = self.require_calibration(coverage).half_width(_sigma_of(prediction))
         return Interval(prediction.mean - half_width, prediction.mean + half_width)
@@ -316,18 +317,13 @@ class Model:
         return self.metadata | ({"calibration": calibration.to_dict()} if calibration else {})
 
     def require_calibration(self, coverage: float | None = None) -> Calibration:
-        """Return the calibration, or say how to get one for this coverage."""
+        """Return the calibration at one of its coverages, or say how to get one for it."""
         calibration = self.calibration
         if calibration is None:
             raise ConfigError(
                 f"{self.name} is not calibrated; 'musigma calibrate' fits it to held-out images"
             )
-        if coverage not in (None, calibration.coverage):
-            raise ConfigError(
-                f"{self.name} is calibrated for a coverage of {calibration.coverage}, not of "
-                f"{coverage}; 'musigma calibrate' fits it to held-out images"
-            )
-        return calibration
+        return calibration.at(coverage)
 
 
 def _sigma_of(prediction: Prediction) -> Tensor:
@@ -389,7 +385,8 @@ def load_file(path: Path, *, scale: int | None = None, value_range: float | None
     """Load a weights file: one of ours, a foreign one recognised by its keys, or an ONNX file."""
     if path.suffix == ".onnx":
         return _load_onnx(path, scale)
-    return _model_of(read_weights_file(path, scale=scale, value_range=value_range))
+    content = read_weights_file(path, scale=scale, value_range=value_range)
+    return _model_of(content, path.name)
 
 
 def save(path: str | Path, model: Model | Network, *, half: bool = False, **metadata: Any) -> None:
@@ -424,28 +421,41 @@ def _load_name(name: str, scale: int | None) -> Model:
     return Model(network=network.eval(), name=name)
 
 
-def _model_of(content: WeightsFile) -> Model:
+def _model_of(content: WeightsFile, file_name: str) -> Model:
     metadata = dict(content.metadata)
-    stored = metadata.pop("calibration", None)
     return Model(
         network=content.network.eval(),
         name=content.network.build_spec.name,
         metadata=metadata,
         digest=content.digest,
-        calibration=Calibration.from_dict(stored) if stored else None,
+        calibration=_calibration_of(metadata.pop("calibration", None), file_name),
     )
+
+
+def _calibration_of(stored: Any, file_name: str) -> Calibration | None:
+    """Read the calibration of a file, and make sure that it can be used and put into words."""
+    if stored is None:
+        return None
+    try:
+        calibration = Calibration.from_dict(stored)
+        calibration.half_width(torch.full((1,), 0.1))
+        calibration.includes_noise_std(25.0)
+        str(calibration.promise)
+    except Exception as error:  # the values come from a file and may be anything
+        reason = first_line(error)
+        raise WeightsError(f"the calibration in {file_name} cannot be used: {reason}") from error
+    return calibration
 
 
 def _load_onnx(path: Path, scale: int | None) -> Model:
     metadata = read_metadata(path)
     try:
-        with torch.device("meta"):
-            network = build(metadata).eval()
-    except (ConfigError, KeyError, TypeError) as error:
+        network = build_skeleton(metadata).eval()
+    except ConfigError as error:
         raise WeightsError(f"{path.name} describes no network known here: {error}") from error
     if scale not in (None, network.scale):
         raise ConfigError(f"{path.name} enlarges by {network.scale}, not by {scale}")
     digest = str(metadata.pop("digest", ""))
     metadata.pop("card", None)
-    model = _model_of(WeightsFile(network=network, metadata=metadata, digest=digest))
-    return replace(model, onnx=path.read_bytes())
+    content = WeightsFile(network=network, metadata=metadata, digest=digest)
+    return replace(_model_of(content, path.name), onnx=path.read_bytes())
