@@ -31,7 +31,7 @@ ROOT_PAGES = {
 }
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)(?P<path>[^)#\s]+)(?P<heading>#[\w-]+)?(?=\))")
 FILE_AS_TEXT = re.compile(r"(?<=\[)(?:docs/)?(?P<name>\w+)\.md(?=\]\()")
-PICTURE = re.compile(r"<!-- picture: (?P<file>[\w.-]+): (?P<text>.*?) -->")
+PICTURE = re.compile(r"^<!-- picture: (?P<file>[\w.-]+): (?P<text>.*?) -->$", re.MULTILINE)
 WIDE_PAGES = ("leaderboard.md", "study.md")
 """Pages whose tables take the place of the table of contents."""
 
