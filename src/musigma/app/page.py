@@ -79,7 +79,7 @@ def build_page(service: Service, examples: dict[str, Path]) -> Any:
         task.change(_weights_of_task, task, [weights, noise], **hidden)
         weights.change(_noise_of_weights, [weights, task], noise, **hidden)
         start.click(
-            desk.restore,
+            desk.show,
             [picture, task, weights, noise],
             [state, result, start, cancel],
             api_visibility="private",
@@ -163,7 +163,7 @@ class Desk:
         if ticket is not None:
             ticket.cancel()
 
-    async def restore(
+    async def show(
         self,
         picture: str | None,
         scale: int,
@@ -185,7 +185,7 @@ class Desk:
                 yield [_state_of(ticket), view, *busy]
                 await _change(ticket, shown)
             report, links = ticket.result(0)
-            yield [words.state(words.summary(report)), words.result(report, links), *idle]
+            yield [words.state(words.summary(report)), words.result(links), *idle]
         except CancelledError:
             yield [words.state("Cancelled."), NOTHING_YET, *idle]
         except MusigmaError as error:

@@ -180,13 +180,12 @@ class Restorer:
         options = self._options(model, request, folder, max(height, width))
         output = ImageSource(source, Path(safe_name(name) + ".png"))
         job = read_picture(model, output, options, engine=engine)
-        warnings = check_picture(model, job)
         strips = compute_strips(job, engine, progress=progress)
         with _Tap(job, show) as tap:
             restored = write_results(job, tap.through(strips))
         files = {"picture": restored.output, "report": restored.files["page"]}
         return Result(
-            report=_report(job, restored, engine, warnings, time.perf_counter() - start),
+            report=_report(job, restored, engine, time.perf_counter() - start),
             files=files | ({"sigma": tap.path} if model.has_sigma else {}),
             calibration=model.calibration,
         )
@@ -233,12 +232,6 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^\w-]+", "_", stem, flags=re.ASCII)[:60].strip("_") or "picture"
 
 
-def check_picture(model: Model, job: Job) -> list[str]:
-    """Return what the guard of a model says about a picture; nothing for models without one."""
-    check = getattr(model, "check", None)
-    return [] if check is None else [str(text) for text in check(job.picture.colours[:])]
-
-
 @contextmanager
 def _naming(name: str, *paths: Path) -> Iterator[None]:
     """Let errors speak of the picture's name: clients do not know the folders of the server."""
@@ -281,9 +274,7 @@ class _Tap(ExitStack):
         self._writer.write(sigma)
 
 
-def _report(
-    job: Job, restored: Restored, engine: Engine, warnings: list[str], seconds: float
-) -> dict[str, Any]:
+def _report(job: Job, restored: Restored, engine: Engine, seconds: float) -> dict[str, Any]:
     return {
         "weights": job.model.name,
         "scale": job.model.scale,
@@ -297,7 +288,7 @@ def _report(
         "calibration": calibration_json(job.calibration),
         "promise": restored.promise,
         "promise_reason": restored.promise_reason,
-        "warnings": [*restored.warnings, *warnings],
+        "warnings": restored.warnings,
         "seconds": round(seconds, 3),
     }
 
