@@ -11,7 +11,7 @@ endif
 endif
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-everywhere lint format tables clean
+.PHONY: demo test test-everywhere docs lint format tables clean
 
 demo: $(VENV)/.core
 	$(BIN)/musigma demo -o out/demo
@@ -24,6 +24,10 @@ test-everywhere: $(VENV)/.dev
 	# A short part of the suite on every instruction set that this processor has.
 	$(BIN)/python tests/everywhere.py -n auto
 
+docs: $(VENV)/.docs
+	# The documentation site, in out/site; a warning is an error.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -34,11 +38,15 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 tables: $(VENV)/.core
-	$(BIN)/python -m studies.fill_documents studies/results README.md CONTRIBUTING.md docs/*.md
+	$(BIN)/python -m studies.fill_documents studies/results README.md CONTRIBUTING.md docs/*.md docs/gallery/*.md
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(PIP) -e '.[docs]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core

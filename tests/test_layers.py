@@ -24,7 +24,8 @@ ALLOWED: dict[str, set[str]] = {
 }
 ALLOWED["prediction"] = {*ALLOWED["networks"], "images", "networks"}
 ALLOWED["uncertainty"] = {*ALLOWED["prediction"], "prediction"}
-ALLOWED["model"] = {*ALLOWED["uncertainty"], "uncertainty"}
+ALLOWED["hub"] = {*BASE, "networks"}
+ALLOWED["model"] = {*ALLOWED["uncertainty"], "uncertainty", "hub"}
 ALLOWED["restoration"] = {*ALLOWED["model"], "model"}
 ALLOWED["evaluation"] = {*ALLOWED["model"], "model", "datasets", "degradations"}
 ALLOWED["training"] = {*ALLOWED["evaluation"], "losses", "evaluation"}

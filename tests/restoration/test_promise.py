@@ -57,12 +57,12 @@ def test_lossy_files_get_the_promise_of_weights_calibrated_on_jpeg(tmp_path):
     calibration = replace(UPSCALER, protocol={"degradation": "bicubic | jpeg(30..95)", "scale": 2})
     promise = promise_for(calibration, opened(tmp_path, "a.jpg"), options())
     assert promise.reason is None
-    assert promise.text.endswith("It is for the values before they are saved as JPEG")
+    assert promise.text == calibration.promise
 
 
-def test_a_lossless_webp_is_promised_before_it_is_saved(tmp_path):
+def test_a_lossless_webp_is_a_clean_picture(tmp_path):
     promise = promise_for(UPSCALER, opened(tmp_path, "a.webp", quality=100), options())
-    assert promise.text.endswith("before they are saved as WEBP")
+    assert promise.text == UPSCALER.promise
 
 
 @pytest.mark.parametrize(

@@ -90,8 +90,8 @@ def evaluate(
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Required interval coverage, such as 0.9. It must match the calibration of the "
-            f"model, if it has one. [default: that of the calibration, or {DEFAULT_COVERAGE}]"
+            help="Coverage of the intervals, such as 0.9; one that the model is calibrated for, if "
+            f"it has a calibration. [default: that of the calibration, or {DEFAULT_COVERAGE}]"
         ),
     ] = None,
     tile: Annotated[int | None, typer.Option(help="Largest side of a tile in pixels.")] = None,

@@ -1,6 +1,7 @@
 """The ``musigma`` command: one module per subcommand, and what is printed for an error."""
 
 import errno
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -66,8 +67,12 @@ def print_version(wanted: bool) -> None:
 
 
 def set_debug(wanted: bool) -> None:
-    """Set whether every error shows its traceback."""
+    """Set whether every error shows its traceback, also that of one file in a batch."""
     Settings.debug = wanted
+    if wanted:
+        logger = logging.getLogger("musigma")
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(logging.StreamHandler())
 
 
 @app.callback()

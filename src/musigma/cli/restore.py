@@ -4,8 +4,8 @@ import functools
 import inspect
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, redirect_stdout
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from musigma.cli.common import (
+    exit_on_sigterm,
     parse_size,
     print_error,
     print_json,
@@ -62,7 +63,7 @@ class SharedOptions:
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Required interval coverage, e.g. 0.9. The model's calibration must match."
+            help="Coverage of the intervals, e.g. 0.95; one that the model is calibrated for."
         ),
     ] = None
     engine: Annotated[
@@ -151,41 +152,78 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def restore_all(model: "Model", options: "Options", shared: SharedOptions) -> None:
     """Restore all inputs, report those that fail, and end with code 1 if there are any."""
-    from musigma.restoration.resume_log import ResumeLog
+    from musigma.restoration.run_lock import claim_folder
 
-    log = ResumeLog(model, options)
+    with exit_on_sigterm(), claim_folder(options.folder) as other_process:
+        if other_process is not None:
+            print_warning(
+                f"process {other_process} writes to {options.folder}, too; of a picture that both "
+                "restore, the later result stays"
+            )
+        outcomes = _restore_all(model, options, shared)
+    if outcomes.failed:
+        raise typer.Exit(1)
+
+
+@dataclass
+class _Outcomes:
+    """What became of the files of a run."""
+
+    done: "list[Restored]"
+    skipped: list[Path]
+    failed: "list[Failed]"
+
+
+def _restore_all(model: "Model", options: "Options", shared: SharedOptions) -> _Outcomes:
+    log = _open_log(model, options)
     sources, failed = find_sources(shared.inputs, options, recursive=shared.recursive)
     skipped: list[Path] = []
     if shared.resume:
-        log.remove_unfinished_files()
         sources, skipped = _without_done(log, sources)
     for failure in failed:
         print_error(failure.error)
     run = _run_on_ray if shared.uses_ray else _run_locally
-    outcomes = run(model, sources, options, device=shared.device, quiet=shared.json)
-    done: list[Restored] = []
+    outcomes = _Outcomes([], skipped, failed)
     try:
-        _collect(outcomes, log, done, failed, quiet=shared.json)
-    except KeyboardInterrupt:
-        print_line(f"Stopped: {len(done)} of {len(sources)} written; --resume does the others")
+        with closing(run(model, sources, options, device=shared.device, quiet=shared.json)) as new:
+            _collect(new, log, outcomes, quiet=shared.json)
+    except (KeyboardInterrupt, SystemExit):
+        num_done = len(outcomes.done)
+        print_line(f"Stopped: {num_done} of {len(sources)} written; --resume does the others")
+        if shared.json:
+            print_json(_to_json(vars(outcomes)))
         raise
-    gallery = _write_gallery(options, failed)
+    gallery = _write_gallery(options, outcomes.failed)
     if shared.json:
-        print_json(_to_json({"done": done, "skipped": skipped, "failed": failed}))
+        print_json(_to_json(vars(outcomes)))
     else:
-        _print_promises(options, done)
-        _print_summary(model, options, done, len(skipped), len(failed))
+        _print_promises(options, outcomes.done)
+        _print_summary(model, options, outcomes)
         if gallery is not None:
             print_line(f"All pages: {gallery}")
-    if failed:
-        raise typer.Exit(1)
+    return outcomes
+
+
+def _open_log(model: "Model", options: "Options") -> "ResumeLog":
+    """Open the log of the folder, and remove what killed runs left there."""
+    from musigma.atomic import remove_abandoned_parts
+    from musigma.restoration.resume_log import ResumeLog
+
+    remove_abandoned_parts(options.folder)
+    log = ResumeLog(model, options)
+    num_damaged = log.num_damaged
+    if aside := log.set_damaged_aside():
+        print_warning(
+            f"{num_damaged} lines of the log {log.path} are damaged; it is kept as {aside.name}, "
+            "and the pictures of these lines count as not done"
+        )
+    return log
 
 
 def _collect(
-    outcomes: "Iterator[Restored | Failed]",
+    outcomes: "Generator[Restored | Failed, None, None]",
     log: "ResumeLog",
-    done: "list[Restored]",
-    failed: "list[Failed]",
+    collected: _Outcomes,
     *,
     quiet: bool,
 ) -> None:
@@ -194,10 +232,10 @@ def _collect(
 
     for outcome in outcomes:
         if isinstance(outcome, Failed):
-            failed.append(outcome)
+            collected.failed.append(outcome)
             print_error(outcome.error)
         else:
-            done.append(outcome)
+            collected.done.append(outcome)
             log.add(outcome)
             if not quiet:
                 _print_notes(outcome)
@@ -265,7 +303,7 @@ def _without_done(
 
 def _run_locally(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
-) -> "Iterator[Restored | Failed]":
+) -> "Generator[Restored | Failed, None, None]":
     from musigma.prediction.device import limit_threads
     from musigma.restoration.batch import restore_files
     from musigma.restoration.options import engine_for
@@ -287,7 +325,7 @@ def _run_locally(
 
 def _run_on_ray(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
-) -> "Iterator[Restored | Failed]":
+) -> "Generator[Restored | Failed, None, None]":
     from musigma.restoration.ray_cluster import restore_on_ray
 
     # Ray prints messages about its workers to stdout, which is for results.
@@ -329,11 +367,10 @@ def _files(paths: Sequence[Path], num_all: int) -> str:
     return f"{len(paths)} of {num_all} files ({', '.join(names)})"
 
 
-def _print_summary(
-    model: "Model", options: "Options", done: "list[Restored]", num_skipped: int, num_failed: int
-) -> None:
+def _print_summary(model: "Model", options: "Options", outcomes: _Outcomes) -> None:
+    done, num_skipped = outcomes.done, len(outcomes.skipped)
     skipped = f", {num_skipped} were there already" if num_skipped else ""
-    print_line(f"{len(done)} written to {options.folder}{skipped}, {num_failed} failed")
+    print_line(f"{len(done)} written to {options.folder}{skipped}, {len(outcomes.failed)} failed")
     num_approximate = sum(not restored.exact for restored in done)
     if num_approximate:
         print_line(

@@ -93,6 +93,11 @@ class Raster:
         """``(1, C, H, W)``."""
         return self._planes.shape
 
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the samples."""
+        return self._planes.nbytes
+
     def __getitem__(self, part: Any) -> Tensor:
         """Return a part, which may be the whole, as float32 in ``[0, 1]``."""
         values = np.divide(self._planes[part], self._full_scale, dtype=np.float32, order="C")
@@ -108,13 +113,18 @@ class OpenedImage(NamedTuple):
 
 
 def open_image(
-    path: Path | str, *, max_pixels: int = MAX_PIXELS, frame: int | None = None
+    path: Path | str,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    frame: int | None = None,
+    memory: int | None = None,
 ) -> OpenedImage:
     """Read a picture as `read_image` does, but keep the integer samples of the file.
 
-    The file is decoded completely, and the decoded samples stay in memory.
+    The file is decoded completely, and the decoded samples stay in memory. A picture whose decoding
+    would need more than `memory` bytes is refused before it is decoded.
     """
-    decoded = decode(Path(path), max_pixels=max_pixels, frame=frame)
+    decoded = decode(Path(path), max_pixels=max_pixels, frame=frame, memory=memory)
     samples, full_scale = decoded.samples, decoded.full_scale
     channels = 3 if samples.shape[2] >= 3 else 1
     has_alpha = samples.shape[2] > channels
@@ -222,6 +232,19 @@ class RowWriter:
             rows = slice(top, top + BAND - self._filled)
             self._add(image[0, :, rows], None if alpha is None else alpha[0, :, rows])
             top = rows.stop
+
+    def stored(self, image: Tensor) -> Tensor:
+        """Return what the file will hold for a band of at most `BAND` rows, rounded and with loss.
+
+        Args:
+            image: The colours of the band, ``(1, C, rows, W)``.
+        """
+        num_colours = 1 if self._band.shape[2] <= 2 else 3
+        rows = np.empty((image.shape[2], image.shape[3], num_colours), self._band.dtype)
+        rows[:] = self._integers(image[0])
+        stored = self._encoder.stored(rows)[..., : image.shape[1]]
+        values = np.divide(stored.transpose(2, 0, 1)[None], self._full_scale, dtype=np.float32)
+        return torch.from_numpy(values)
 
     def finish(self) -> None:
         """Encode the last band and end the file."""

@@ -22,7 +22,7 @@ class Options:
         sigma: Whether to write the error maps as 16-bit PNG files and as a picture to look at.
         npz: Whether to write mean and error maps as an NPZ file, too; it includes `sigma`.
         page: Whether to write a page that shows input, result and error maps.
-        coverage: Required coverage of the intervals. The calibration of the model must match.
+        coverage: Coverage of the intervals; one that the model is calibrated for.
         engine: What runs the network, one of `musigma.prediction.engines.ENGINES` or ``auto``; by
             default ``torch``, or ``onnx`` for a model from an ONNX file.
         ensemble: Whether to average over flips and quarter turns, at eight times the cost.

@@ -11,7 +11,7 @@ from torch import Tensor
 from musigma.functional.resize import resize
 from musigma.images.box_downsample import BoxDownsampler
 from musigma.images.image_io import BAND, OpenedImage, Raster, image_writer
-from musigma.images.listing import ImageSource, image_error
+from musigma.images.listing import ImageSource, image_error, printable
 from musigma.images.npz_stream import ArrayFile, npz_writer
 from musigma.restoration.error_maps import (
     QUANTITIES,
@@ -23,6 +23,7 @@ from musigma.restoration.error_maps import (
 )
 from musigma.restoration.options import Options
 from musigma.restoration.promise import Promise
+from musigma.restoration.saving_error import Bands, with_saving_error
 from musigma.restoration.viewer.data import ViewerData
 from musigma.restoration.viewer.page import write_viewer_page
 from musigma.types import ImageError, Prediction
@@ -38,7 +39,12 @@ ENDINGS = {
 }
 """The ending of each further file; it replaces the suffix of the restored picture."""
 
+INCLUDED = "the error of saving: rounding, and the loss of the format of the picture"
+"""What the error maps of a picture include besides the error of the network."""
+
 _PICTURE_SIDE = 2048  # longest side of the picture of the error map
+
+ErrorMaps = dict[Quantity, Tensor]
 
 _DRAWING = Lock()  # matplotlib is not safe under threads
 
@@ -116,6 +122,7 @@ class OutputFiles:
         height = picture.colours.shape[2] * self.scale
         self.shape = (1, first.mean.shape[1], height, first.mean.shape[3])
         self.num_rows = 0
+        self.bands = Bands()
         self.paths = output_paths(output, options, calibrated=calibration is not None)
         has_alpha = picture.alpha is not None
         self.mean = stack.enter_context(
@@ -124,7 +131,7 @@ class OutputFiles:
         self.quantities = [name for name in QUANTITIES if name in self.paths]
         self.maps = {
             name: stack.enter_context(
-                error_map_writer(self.paths[name], self.shape, name, info=self._describe(name))
+                error_map_writer(self.paths[name], self.shape, name, info=self._describe_map(name))
             )
             for name in self.quantities
         }
@@ -135,29 +142,44 @@ class OutputFiles:
 
     def add(self, strip: Prediction) -> None:
         """Write further rows of mean and sigma."""
-        height = strip.mean.shape[2]
-        for top in range(0, height, BAND):
-            rows = slice(top, min(top + BAND, height))
-            sigma = None if strip.sigma is None else strip.sigma[:, :, rows]
-            self._write_mean(strip.mean[:, :, rows], sigma)
-            if sigma is not None:
-                self._write_error_maps(sigma)
+        for band in self.bands.add(strip):
+            self._write(band)
 
     def finish(self) -> None:
-        """Write the files that need the whole picture: the drawing and the page."""
+        """Write the last rows, and the files that need the whole picture: drawing and page."""
+        for band in self.bands.last():
+            self._write(band)
         with _DRAWING:
             if "picture" in self.paths:
                 quantity = self._drawn_quantity()
-                values, info = self.picture_view.result(), self._describe(quantity)
+                values, info = self.picture_view.result(), self._describe_map(quantity)
                 draw_error_map(self.paths["picture"], values, quantity, info=info)
             if self.viewer is not None:
                 write_viewer_page(
                     self.paths["page"],
                     self.viewer,
-                    title=self.output.name,
+                    title=printable(self.output.name),
                     info=self.info,
                     promise=self.promise,
                 )
+
+    def _write(self, band: Prediction) -> None:
+        of_mean = {} if band.sigma is None else error_maps_of(band.sigma, self.calibration)
+        of_file = of_mean
+        if self.calibration is not None and of_mean:
+            of_file = with_saving_error(of_mean, band.mean, self.mean.stored(band.mean))
+        alpha = self._write_mean(band.mean)
+        if of_mean:
+            self._write_error_maps(of_mean, of_file)
+        if self.viewer is not None:
+            self.viewer.add(
+                band.mean, sigma=band.sigma, half_width=of_file.get("half_width"), alpha=alpha
+            )
+
+    def _describe_map(self, quantity: Quantity) -> dict[str, str]:
+        """Return what the file of an error map says: it is about the picture as it is saved."""
+        info = self._describe(quantity)
+        return info if quantity == "sigma" else info | {"includes": INCLUDED}
 
     def _describe(self, quantity: Quantity) -> dict[str, str]:
         return describe(quantity, self.calibration, self.promise)
@@ -173,7 +195,8 @@ class OutputFiles:
         info |= {name: {**self._describe(name), "unit": unit} for name in self.quantities}
         return stack.enter_context(npz_writer(self.paths["npz"], [*info], self.shape, info=info))
 
-    def _write_mean(self, mean: Tensor, sigma: Tensor | None) -> None:
+    def _write_mean(self, mean: Tensor) -> Tensor | None:
+        """Write rows of the picture; return those of its alpha, if it has one."""
         top, bottom = self.num_rows, self.num_rows + mean.shape[2]
         alpha = None
         if self.picture.alpha is not None:
@@ -182,22 +205,17 @@ class OutputFiles:
         self.num_rows = bottom
         if self.arrays:
             self.arrays["mean"].write(mean)
-        if self.viewer is not None:
-            half_width = None
-            if self.calibration is not None and sigma is not None:
-                half_width = self.calibration.half_width(sigma)
-            self.viewer.add(mean, sigma=sigma, half_width=half_width, alpha=alpha)
+        return alpha
 
-    def _write_error_maps(self, sigma: Tensor) -> None:
+    def _write_error_maps(self, of_mean: ErrorMaps, of_file: ErrorMaps) -> None:
         if not self.maps:
             return
-        for quantity, values in error_maps_of(sigma, self.calibration).items():
+        for quantity, rows in self.maps.items():
             # An error is at most 1, so that the files need no larger scale.
-            self.maps[quantity].write(values)
-            if self.arrays:
-                self.arrays[quantity].write(values)
-            if quantity == self._drawn_quantity():
-                self.picture_view.add(values.mean(1, keepdim=True))
+            rows.write(of_file[quantity])
+            if self.arrays:  # which stand beside the float mean
+                self.arrays[quantity].write(of_mean[quantity])
+        self.picture_view.add(of_file[self._drawn_quantity()].mean(1, keepdim=True))
 
     def _open_viewer(self) -> ViewerData:
         before = self.picture.colours

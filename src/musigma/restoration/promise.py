@@ -40,14 +40,7 @@ def promise_for(calibration: Calibration, picture: OpenedImage, options: Options
         _reason_in_noise(calibration, options),
     )
     reason = "; ".join(reason for reason in reasons if reason)
-    return Promise(None, reason) if reason else Promise(_text(calibration, picture), None)
-
-
-def _text(calibration: Calibration, picture: OpenedImage) -> str:
-    text = calibration.promise
-    if picture.meta.format in ("JPEG", "WEBP"):  # the result has the format of the picture
-        text += f". It is for the values before they are saved as {picture.meta.format}"
-    return text
+    return Promise(None, reason) if reason else Promise(calibration.promise, None)
 
 
 def _reason_in_calibration(calibration: Calibration) -> str | None:

@@ -1,5 +1,6 @@
 """Restore one picture file: read it, run the network, write the results."""
 
+import math
 import os
 import time
 from collections.abc import Callable, Generator, Iterable
@@ -9,12 +10,14 @@ from pathlib import Path
 
 from torch import Tensor
 
+from musigma.atomic import written_together
 from musigma.functional.noise import estimate_noise_std
 from musigma.images.image_io import OpenedImage, Raster, open_image
-from musigma.images.listing import ImageSource, image_error
+from musigma.images.listing import ImageSource, format_of, image_error
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Image, Strips, predict_strips
+from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.options import Options, engine_for, tiles_are_exact
 from musigma.restoration.output_files import OutputFiles
 from musigma.restoration.promise import Promise, promise_for
@@ -32,6 +35,7 @@ class Restored:
 
     Attributes:
         source: The file that was read.
+        source_stamp: Its size in bytes and its time in nanoseconds, before it was read.
         output: The restored picture.
         files: The other files, by what they hold: ``sigma``, ``std``, ``half_width``, ``picture``,
             ``npz``, ``page``.
@@ -49,6 +53,7 @@ class Restored:
     """
 
     source: Path
+    source_stamp: list[int] | None
     output: Path
     files: dict[str, Path]
     noise_std: float | None
@@ -68,11 +73,13 @@ class Job:
 
     Attributes:
         source: The file.
-        options: With the engine that runs and the noise level of this picture.
+        options: With the engine that runs, the noise level of this picture, and the memory that it
+            leaves for tiles.
         model: What restores it.
         calibration: How to read sigma.
         picture: The decoded picture.
         promise: What the intervals promise; `None` without a calibration.
+        stamp: Size and time of the file before it was read.
         start: Time when reading began.
         num_tiles: Number of tiles that the network was given, known at the end.
     """
@@ -83,6 +90,7 @@ class Job:
     calibration: Calibration | None
     picture: OpenedImage
     promise: Promise | None
+    stamp: list[int] | None
     start: float
     num_tiles: int = field(default=0)
 
@@ -114,26 +122,87 @@ def restore_file(
         engine: The engine of `engine_for` for these options; give it where there are many files.
         progress: Called after each tile with the number done and the number in all.
     """
+    check_options(model, options)
     engine = engine or engine_for(model, options)
     job = read_picture(model, source, options, engine=engine)
     return write_results(job, compute_strips(job, engine, progress=progress))
+
+
+def check_options(model: Model, options: Options) -> None:
+    """Raise an error where no picture could be restored with these options."""
+    if options.writes_error_maps and not model.has_sigma:
+        hint = "leave `sigma` and `npz` out, or choose another `model`"
+        raise ConfigError(f"{model.name} has no sigma branch; {hint}")
+    if model.takes_noise_level and options.noise_std is None and not options.estimate_noise:
+        raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
+    if options.coverage is not None:
+        model.require_calibration(options.coverage)
+    least = least_memory_for_tiles(model.network, width=1)
+    if options.tile is None and options.memory - picture_memory(options) < least:
+        needed = math.ceil(least * 4 / 3 / 2**20)
+        raise ConfigError(
+            f"{options.memory / 2**20:.0f} MiB are too few for one tile of {model.name}; set "
+            f"`memory` to at least {needed} MiB"
+        )
+
+
+def picture_memory(options: Options) -> int:
+    """Return the bytes that all pictures in memory may take, unless one alone needs more."""
+    return options.memory // 4
+
+
+def output_bytes(model: Model, output: Path, num_pixels: int) -> int:
+    """Estimate the memory of a result that is in memory as a whole, besides its rows in progress.
+
+    Args:
+        model: What restores it.
+        output: The file, which tells the format.
+        num_pixels: Of the source.
+    """
+    per_pixel = {"JPEG": 10, "WEBP": 16, "BMP": 12}.get(format_of(output), 0)
+    return per_pixel * num_pixels * model.scale**2
+
+
+def _memory_for_tiles(
+    model: Model, source: ImageSource, picture: OpenedImage, options: Options
+) -> int:
+    """Return what a picture and its result leave of the memory, which the tiles may use."""
+    height, width = picture.colours.shape[2:]
+    taken = sum(part.num_bytes for part in (picture.colours, picture.alpha) if part is not None)
+    taken += output_bytes(model, options.folder / source.name, height * width)
+    rest = options.memory - max(taken, picture_memory(options))
+    least = least_memory_for_tiles(model.network, width=width)
+    if options.tile is None and rest < least:
+        needed = math.ceil((taken + least) / 2**20)
+        text = f"{width} x {height} pixels, their result and one tile need {needed} MiB of memory"
+        raise image_error(source.path, f"{text}; set `memory` to that or more")
+    return max(rest, 1)
+
+
+def file_stamp(path: Path) -> list[int] | None:
+    """Return size in bytes and time in nanoseconds of a file, or `None` where there is none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):  # a damaged log may hold names that no system allows
+        return None
+    return [status.st_size, status.st_mtime_ns]
 
 
 def read_picture(
     model: Model, source: ImageSource, options: Options, *, engine: Engine | None = None
 ) -> Job:
     """Read a picture, or say why it cannot be restored with these options."""
-    start = time.perf_counter()
-    if options.writes_error_maps and not model.has_sigma:
-        hint = "leave `sigma` and `npz` out, or choose another `model`"
-        raise ConfigError(f"{model.name} has no sigma branch; {hint}")
+    start, stamp = time.perf_counter(), file_stamp(source.path)
     output = options.folder / source.name
     if os.path.realpath(output) == os.path.realpath(source.path):
         raise image_error(output, "would replace its own source; choose another output folder")
     calibration = model.calibration
     if options.coverage is not None:
         calibration = model.require_calibration(options.coverage)
-    picture = open_image(source.path, max_pixels=options.max_pixels, frame=options.frame)
+    picture = open_image(
+        source.path, max_pixels=options.max_pixels, frame=options.frame, memory=options.memory
+    )
+    options = replace(options, memory=_memory_for_tiles(model, source, picture, options))
     if options.estimate_noise:
         options = replace(options, noise_std=_estimate_noise(source, picture.colours))
     if engine is not None:
@@ -146,6 +215,7 @@ def read_picture(
         calibration=calibration,
         picture=picture,
         promise=promise_for(calibration, picture, options) if calibration else None,
+        stamp=stamp,
         start=start,
     )
 
@@ -190,7 +260,7 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
     strips = iter(strips)
     strip = next(strips, None)  # computed before a file is opened, since the first one may fail
     assert strip is not None
-    with ExitStack() as stack:
+    with written_together(), ExitStack() as stack:
         files = OutputFiles(
             stack,
             job.picture,
@@ -208,6 +278,7 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
     promise = job.promise or Promise(None, None)
     return Restored(
         source=job.source.path,
+        source_stamp=job.stamp,
         output=job.output,
         files=files.paths,
         noise_std=job.options.noise_std,
