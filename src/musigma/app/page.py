@@ -218,6 +218,13 @@ class Desk:
             raise gr.Error(str(error), print_exception=False) from error
         return {**report, "files": links}
 
+    def _uploaded(self, picture: str) -> Path:
+        """Return the path of a file, which clients may name, if it was uploaded here."""
+        path = Path(picture).resolve()
+        if not path.is_relative_to(self._service.workspace.uploads.resolve()):
+            raise ConfigError("the picture must be uploaded first")
+        return path
+
     def _submit(
         self,
         picture: str | None,
@@ -228,7 +235,7 @@ class Desk:
     ) -> Ticket:
         if not picture:
             raise ConfigError("choose a picture first, or one of the examples")
-        source = Path(picture)
+        source = self._uploaded(picture)
         takes_level = weights not in (DEFAULT_WEIGHTS, None)
         level = noise_std if takes_level and scale == 1 else None
         request = RestoreRequest(scale=int(scale), weights=str(weights), noise_std=level)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from musigma.app.limits import Limits
 from musigma.app.preview import Preview
-from musigma.images.decoding import image_size
+from musigma.images.decoding import declared_size
 from musigma.images.image_io import RowWriter
 from musigma.images.listing import ImageSource, printable
 from musigma.model import Model, load
@@ -173,13 +173,13 @@ class Restorer:
         show: Callable[[bytes], None] | None,
     ) -> "Result":
         start = time.perf_counter()
-        height, width = image_size(source)
-        self.limits.check_size(height, width, scale=request.scale)
+        declared = declared_size(source)
+        self.limits.check_size(declared.height, declared.width, scale=request.scale)
         model = self.model(request.weights, request.scale)
         engine = self.engine(model)
-        options = self._options(model, request, folder, max(height, width))
+        options = self._options(model, request, folder)
         output = ImageSource(source, Path(safe_name(name) + ".png"))
-        job = read_picture(model, output, options, engine=engine)
+        job = _with_small_tiles(read_picture(model, output, options, engine=engine))
         strips = compute_strips(job, engine, progress=progress)
         with _Tap(job, show) as tap:
             restored = write_results(job, tap.through(strips))
@@ -190,17 +190,15 @@ class Restorer:
             calibration=model.calibration,
         )
 
-    def _options(self, model: Model, request: RestoreRequest, folder: Path, width: int) -> Options:
+    def _options(self, model: Model, request: RestoreRequest, folder: Path) -> Options:
         estimate = model.takes_noise_level and request.noise_std is None
         if request.noise_std is not None and not model.takes_noise_level:
             raise ConfigError(f"{model.name} takes no noise level; leave noise_std out")
-        side = tile_for_memory(model.network, memory=self.limits.memory, width=width)
         return Options(
             folder=folder,
             page=True,
             noise_std=request.noise_std,
             estimate_noise=estimate,
-            tile=min(TILE, side),
             memory=self.limits.memory,
             max_pixels=self.limits.max_pixels,
         )
@@ -230,6 +228,14 @@ def safe_name(name: str) -> str:
     """
     stem = re.split(r"[/\\]", name)[-1].rpartition(".")[0] or name
     return re.sub(r"[^\w-]+", "_", stem, flags=re.ASCII)[:60].strip("_") or "picture"
+
+
+def _with_small_tiles(job: Job) -> Job:
+    """Let tiles be no larger than `TILE`; the memory that the picture leaves may ask for less."""
+    options, width = job.options, job.picture.colours.shape[3]
+    side = tile_for_memory(job.model.network, memory=options.memory, width=width)
+    job.options = dataclasses.replace(options, tile=min(TILE, side))
+    return job
 
 
 @contextmanager
