@@ -54,7 +54,7 @@ def opened(browser, server, device, **options):
     context.set_default_timeout(WAIT)
     page = context.new_page()
     complaints = []
-    page.on("console", lambda message: complaints.append(message.text))
+    page.on("console", lambda message: complaints.extend(errors(message)))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("request", lambda request: complaints.extend(outside(server, request.url)))
     page.goto(server.url)
@@ -62,6 +62,10 @@ def opened(browser, server, device, **options):
     yield page
     context.close()
     assert complaints == []
+
+
+def errors(message):
+    return [message.text] if message.type == "error" else []
 
 
 def outside(server, url):
@@ -270,7 +274,7 @@ def test_camera_and_clipboard(browser, server):
         page.get_by_text("Click to Access Webcam").click()
         page.get_by_label("capture photo").click()
         page.wait_for_selector("#picture img")
-        page.get_by_label("Clear").first.click()
+        page.get_by_label("Remove Image").click()
         page.evaluate(
             """async () => {
                 const canvas = new OffscreenCanvas(20, 10);
