@@ -24,8 +24,8 @@ CORRECTIONS = 4
 MIN_BLOCK_EDGES = 0.2
 """A picture with less has no visible JPEG grid."""
 
-_MAX_RATIO, _MAX_EXCESS = 1.5, 4.0
-"""Noise is white where coarse details have no more than ``1.5 std + 4`` levels of it."""
+_MAX_RATIO, _MAX_EXCESS = 1.5, 6.0
+"""Noise is white where coarse details have no more than ``1.5 std + 6`` levels of it."""
 
 _GREY_SHARE = 0.25
 

@@ -254,8 +254,11 @@ def _flattest(coarse: Tensor) -> Tensor:
 
 
 def _robust_std(energies: Tensor, band: Tensor) -> float:
-    """Return the standard deviation in a band, from the medians of its frequencies."""
-    return math.sqrt(float((energies[:, band].median(0).values / _CHI_MEDIAN).mean()))
+    """Return the standard deviation at the median frequency of a band, for the median patch.
+
+    Texture has a direction: its energy lies in a few of the frequencies.
+    """
+    return math.sqrt(float(energies[:, band].median(0).values.quantile(0.5)) / _CHI_MEDIAN)
 
 
 def _noise_std(windows: list[Tensor]) -> float:

@@ -389,7 +389,7 @@ def _page_info(job: Job) -> dict[str, str]:
     level = job.options.noise_std
     if level is not None and not job.options.estimate_noise:
         info["Noise level"] = f"{level:.3g} of 255"
-    info["Estimated noise"] = str(job.noise)
+    info["Noise"] = f"{job.noise}, estimated from the picture"
     if warnings := _warnings(job):
         info["Warning"] = " ".join(warnings)
     return info

@@ -51,13 +51,13 @@ class _Tails(NamedTuple):
     least: float = 0.0
 
 
-# The shares add up to less than 5 % of the inputs. Softness gets the largest, since blur that the
-# network does not know costs the most coverage and is told the least easily.
+# Chosen by ten-fold cross-validation on DIV2K_crops, so that at most 5 % of clean inputs are spoken
+# of. Softness gets nearly all of it: unknown blur costs the most coverage, and is hard to tell.
 _TAILS = {
-    "noise_std": _Tails(None, 0.005, 0.1),
+    "noise_std": _Tails(None, 0.0, 0.15),
     "coarse_noise_std": _Tails(None, 0.0, 0.1),
-    "sharpness": _Tails(0.005, 0.0, 0.1),
-    "rolloff": _Tails(0.02, 0.005, 0.0),
+    "sharpness": _Tails(0.0, 0.0, 0.15),
+    "rolloff": _Tails(0.02, 0.0, 0.05),
     "block_edges": _Tails(None, 0.0, 0.1, least=0.1),
 }
 
