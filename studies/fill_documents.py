@@ -7,7 +7,9 @@ filled, both invisible in the rendered page:
 - ``<!--= RECORD; KEY; FORMAT -->37.96<!--/-->`` holds one number. RECORD is a path below the folder
   of records without ``.json``, KEY names a value of its result, with ``/`` for each step inside.
   Two records or keys joined by ``minus`` or ``over`` give a difference or a ratio.
-  ``study; RUNS; OBJECTIVE; SET`` gives the gain over l1 with its interval from the study.
+  ``study; RUNS; OBJECTIVE; SET`` gives the gain over l1 with its interval from the study, and for
+  all images its p-value, by itself and corrected for all comparisons. With ``; seeds 5 to 16`` at
+  the end only these seeds count, and the p-value stands by itself.
 """
 
 import re
@@ -21,7 +23,7 @@ from musigma.evaluation.record import load_record
 from musigma.types import DataError
 from studies.paper.measurements import RecordSet, load_records
 from studies.paper.report import TABLE_NAMES, make_table
-from studies.paper.study import Study, find_studies
+from studies.paper.study import ALL, Study, corrected_p_values, find_studies, p_text
 from studies.paper.tables import Table
 from studies.result_tables import TABLES, markdown, number, read_records
 
@@ -48,8 +50,18 @@ def _record_set(results: Path) -> RecordSet:
 
 
 @cache
-def _studies(results: Path) -> tuple[Study, ...]:
-    return tuple(find_studies(_record_set(results)))
+def _studies(results: Path, seeds: str = "") -> tuple[Study, ...]:
+    return tuple(find_studies(_record_set(results), _seeds(seeds)))
+
+
+def _seeds(text: str) -> range | None:
+    """Return the seeds that ``seeds 5 to 16`` names; nothing for no text."""
+    if not text:
+        return None
+    match = re.fullmatch(r"seeds (\d+) to (\d+)", text)
+    if match is None:
+        raise DataError(f"expected 'seeds FIRST to LAST', got {text!r}")
+    return range(int(match[1]), int(match[2]) + 1)
 
 
 @cache
@@ -63,7 +75,7 @@ def _table(name: str, results: Path) -> str:
 
 def _value(spec: str, results: Path) -> str:
     parts = [part.strip() for part in spec.split(";")]
-    if parts[0] == "study" and len(parts) == 4:
+    if parts[0] == "study" and len(parts) in (4, 5):
         return _gain(results, *parts[1:])
     if len(parts) != 3:
         raise DataError(f"expected 'RECORD; KEY; FORMAT', got {spec!r}")
@@ -101,15 +113,23 @@ def _results_of(path: Path) -> dict[str, Any]:
     return load_record(path).result
 
 
-def _gain(results: Path, runs: str, objective: str, data: str) -> str:
+def _gain(results: Path, runs: str, objective: str, data: str, seeds: str = "") -> str:
     """Return the gain of an objective over l1 with its interval, as the study table has it."""
-    for study in _studies(results):
+    for study in _studies(results, seeds):
         if study.title == runs and objective in study.outcomes:
             outcome = study.outcomes[objective].get(data)
-            if outcome is not None and outcome.gain is not None:
-                mean, low, high = outcome.gain
-                return f"{mean:+.3f} dB ({low:+.3f} to {high:+.3f})"
+            if outcome is not None and outcome.difference is not None:
+                mean, low, high = outcome.difference.interval()
+                p_values = _p_values(results, runs, objective) if data == ALL else ""
+                if seeds:
+                    p_values = f"; p {p_text(outcome.difference.p_value)}"
+                return f"{mean:+.3f} dB ({low:+.3f} to {high:+.3f}{p_values})"
     raise DataError(f"the study has no gain of {objective!r} on {data!r} in {runs!r}")
+
+
+def _p_values(results: Path, runs: str, objective: str) -> str:
+    plain, corrected = map(p_text, corrected_p_values(_studies(results))[runs, objective])
+    return f"; p {plain}, corrected {corrected}"
 
 
 def _bare(table: Table) -> str:

@@ -60,12 +60,12 @@ def fidelity_table(records: Iterable[Record]) -> str:
 
 
 def uncertainty_table(records: Iterable[Record]) -> str:
-    """Calibrated PLL, sigma-residual PSNR on RGB and Y, and coverage, of each model on each set."""
+    """PLL of the raw and the calibrated sigma, PSNR of the raw one on RGB and Y, and coverage."""
 
     def cell(result: dict[str, float]) -> str:
         on_y = f"{result['sigma_psnr_y']:.2f}" if "sigma_psnr_y" in result else "-"
-        pll, inside = result["pll_calibrated"], result["coverage"]
-        return f"{pll:.2f} / {result['sigma_psnr']:.2f} / {on_y} / {inside:.1%}"
+        likelihoods = f"{result['pll']:.2f} / {result['pll_calibrated']:.2f}"
+        return f"{likelihoods} / {result['sigma_psnr']:.2f} / {on_y} / {result['coverage']:.1%}"
 
     enlarged = [record for record in records if record.protocol["name"] != "denoise"]
     return _by_set(_own_calibration_last(enlarged), cell, needs="pll_calibrated")

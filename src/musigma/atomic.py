@@ -2,10 +2,28 @@
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, NamedTuple
+
+fcntl: Any = None  # Windows has no such locks; files are then never taken for abandoned
+with suppress(ImportError):
+    fcntl = import_module("fcntl")
+
+PARTS = ".musigma-*.part"
+"""Names of files that are being written."""
+
+
+class _Written(NamedTuple):
+    part: Path
+    path: Path
+    lock: int  # a descriptor that keeps the part locked
+
+
+_WAITING: ContextVar[list[_Written] | None] = ContextVar("waiting", default=None)
 
 
 @contextmanager
@@ -14,22 +32,127 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
 
     The bytes go to a temporary file in the same folder, which is created if it is missing. At the
     end of the block it replaces `path`. On any failure it is removed, and `path` is unchanged.
+    Inside a block of `written_together` it waits for the other files of that block.
     """
-    part = path.with_name(f".musigma-{secrets.token_hex(8)}.part")
+    part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("xb") as file:
+        part, file = _open_part(path)
+        with file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        part.replace(path)
+            waiting = _WAITING.get()
+            if waiting is not None:
+                waiting.append(_Written(part, path, os.dup(file.fileno())))
+        if waiting is None:
+            part.replace(path)
     except BaseException:
-        with suppress(OSError):  # it may not exist
-            part.unlink()
+        if part is not None:
+            with suppress(OSError):
+                part.unlink()
         raise
+
+
+@contextmanager
+def written_together() -> Iterator[None]:
+    """Let the files that `atomic_writer` makes in this block appear together at its end.
+
+    They appear in the order in which they were completed. On any failure none of them appears.
+    """
+    waiting: list[_Written] = []
+    token = _WAITING.set(waiting)
+    try:
+        yield
+        with _folders_locked(written.path.parent for written in waiting):
+            _place(waiting)
+    finally:
+        _WAITING.reset(token)
+        for written in waiting:
+            os.close(written.lock)
+            with suppress(OSError):  # it has its own name by now, unless something failed
+                written.part.unlink()
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file completely, or leave it unchanged."""
     with atomic_writer(path) as file:
         file.write(data)
+
+
+def remove_abandoned_parts(folder: Path) -> int:
+    """Remove what killed processes left in a folder; return the number of files.
+
+    A file that a living process is writing stays.
+    """
+    num_removed = 0
+    for part in folder.glob(PARTS):
+        if _is_abandoned(part):
+            with suppress(OSError):
+                part.unlink()
+                num_removed += 1
+    return num_removed
+
+
+def lock_file(descriptor: int) -> bool:
+    """Lock an open file without waiting; return whether this process has the lock now.
+
+    The system releases the lock when the process ends, however it ends.
+    """
+    if fcntl is None:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:  # another process has it, or the file system has no locks
+        return False
+    return True
+
+
+def _open_part(path: Path) -> tuple[Path, BinaryIO]:
+    while True:
+        part = path.with_name(f".musigma-{os.getpid()}-{secrets.token_hex(8)}.part")
+        file = part.open("xb")
+        # Another process may have removed it between these two steps.
+        if not lock_file(file.fileno()) or part.exists():
+            return part, file
+        file.close()
+
+
+def _place(waiting: list[_Written]) -> None:
+    placed: list[Path] = []
+    try:
+        for written in waiting:
+            written.part.replace(written.path)
+            placed.append(written.path)
+    except BaseException:
+        for path in placed:
+            with suppress(OSError):
+                path.unlink()
+        raise
+
+
+@contextmanager
+def _folders_locked(folders: Iterable[Path]) -> Iterator[None]:
+    """Keep other processes from placing files, so that those of two runs are not mixed."""
+    descriptors = []
+    try:
+        if fcntl is not None:
+            for folder in sorted(set(folders)):
+                descriptors.append(os.open(folder, os.O_RDONLY))
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(descriptors[-1], fcntl.LOCK_EX)
+        yield
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _is_abandoned(part: Path) -> bool:
+    try:
+        descriptor = os.open(part, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return lock_file(descriptor)
+    finally:
+        os.close(descriptor)

@@ -6,14 +6,13 @@ paired: the same image, restored by two runs with the same seed. Running a seed 
 slightly different weights, so a repeated seed counts once, by the mean of its runs.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from studies.bootstrap import Interval, paired_bootstrap
 from studies.paper.measurements import Measurement, RecordSet
 from studies.paper.tables import (
     Cell,
@@ -25,6 +24,7 @@ from studies.paper.tables import (
     training_length,
 )
 from studies.result_tables import SETS
+from studies.two_level import MeanDifference, holm, mean_difference
 
 TITLE = "Objectives at equal budget"
 REFERENCE = "l1"
@@ -41,11 +41,13 @@ class Outcome:
     Attributes:
         seeds: The mean of each seed, in dB.
         gain: Over the reference, or `None` where the two share no image.
+        difference: The gain with its variances, or `None` where there are too few seeds or images.
         sources: The records it comes from; none for all images, which come from all the sets'.
     """
 
     seeds: tuple[float, ...]
-    gain: Interval | None
+    gain: float | None
+    difference: MeanDifference | None
     sources: tuple[str, ...]
 
     @property
@@ -74,13 +76,19 @@ class Study:
         return (*first, *sorted(names - {*SETS, ALL}), *({ALL} & names))
 
 
-def find_studies(record_set: RecordSet) -> list[Study]:
-    """Return every study in the records, largest first. Runs limited by seconds are left out."""
+def find_studies(record_set: RecordSet, seeds: Container[int | None] | None = None) -> list[Study]:
+    """Return every study in the records, largest first. Runs limited by seconds are left out.
+
+    Args:
+        record_set: The records.
+        seeds: Only runs with these seeds count: a question that was asked after some runs were
+            seen is answered by the runs that came later.
+    """
     by_budget: dict[str, dict[tuple[object, ...], list[Measurement]]] = {}
     for measurement in record_set.measurements:
-        if measurement.recipe.get("steps") and any(
-            metric in measurement.result for metric in METRICS
-        ):
+        if not measurement.recipe.get("steps") or (seeds and measurement.seed not in seeds):
+            continue
+        if any(metric in measurement.result for metric in METRICS):
             known = by_budget.setdefault(budget_key(measurement.recipe), {})
             same = known.setdefault(
                 (measurement.objective, measurement.seed, set_name(measurement)), []
@@ -108,19 +116,60 @@ def budget_key(recipe: Mapping[str, Any]) -> str:
     return recipe_key(recipe, without=_FREE | _WITHOUT_EFFECT)
 
 
+class PValues(NamedTuple):
+    """The p-value of a gain on all images, by itself and corrected for all comparisons."""
+
+    plain: float
+    corrected: float
+
+
+def corrected_p_values(studies: Sequence[Study]) -> dict[tuple[str, str], PValues]:
+    """Return the p-values of all gains on all images, by the title of the study and objective.
+
+    All comparisons of all studies are one family: a reader sees them side by side.
+    """
+    plain = {
+        (study.title, objective): difference.p_value
+        for study in studies
+        for objective, outcomes in study.outcomes.items()
+        if (difference := outcomes[ALL].difference if ALL in outcomes else None) is not None
+    }
+    return dict(zip(plain, map(PValues, plain.values(), holm(list(plain.values()))), strict=True))
+
+
+def p_text(value: float) -> str:
+    """Write a p-value with two digits.
+
+    Example:
+        >>> p_text(0.01312), p_text(0.5), p_text(3e-7), p_text(1.0)
+        ('0.013', '0.50', '< 0.001', '1')
+    """
+    if value >= 0.995:
+        return "1"
+    return "< 0.001" if value < 0.001 else f"{value:.{2 if value >= 0.095 else 3}f}"
+
+
 def study_table(record_set: RecordSet) -> Table:
     """Return the table of all studies: PSNR of each objective and its gain over l1."""
     studies = find_studies(record_set)
     sets = tuple(dict.fromkeys(name for study in studies for name in study.sets))
+    p_values = corrected_p_values(studies)
     rows = [
-        Row((study.title, objective), tuple(_cell(outcomes.get(name)) for name in sets))
+        Row(
+            (study.title, objective),
+            (
+                *(_cell(outcomes.get(name)) for name in sets),
+                *_p_cells(p_values.get((study.title, objective))),
+            ),
+        )
         for study in studies
         for objective, outcomes in study.outcomes.items()
     ]
     notes = [
         "Mean and standard deviation over the seeds; in brackets the gain over l1 with its 95 % "
-        "interval, from 10,000 resamples of images and seeds, paired by both. All images together "
-        "come from the records of the row."
+        "interval, which counts seeds and images, paired by both. All images together come from "
+        f"the records of the row. p is for them; the last column is corrected for all "
+        f"{len(p_values)} comparisons by Holm's method."
     ]
     if not rows:
         notes = [f"No records yet: it takes runs with equal steps of {REFERENCE} and another."]
@@ -128,7 +177,7 @@ def study_table(record_set: RecordSet) -> Table:
         name="study",
         title=TITLE,
         caption="PSNR (dB): the same data, updates and seeds for every objective.",
-        headings=("runs", "objective", *sets),
+        headings=("runs", "objective", *sets, "p", "p, corrected"),
         rows=tuple(rows),
         notes=tuple(notes),
     )
@@ -158,11 +207,11 @@ def _by_set(runs: Sequence[Measurement], reference: Sequence[Measurement]) -> di
         of_set = [measurement for measurement in runs if set_name(measurement) == name]
         means = seed_means((measurement.seed, _mean(measurement)) for measurement in of_set)
         sources = tuple(measurement.source for measurement in of_set)
-        outcomes[name] = Outcome(means, _gain(runs, reference, {name}), sources)
+        outcomes[name] = Outcome(means, *_gain(runs, reference, {name}), sources)
     scores = _scores(runs, set(outcomes))
     if len(outcomes) > 1 and scores:
         means = tuple(fmean(values.values()) for values in scores.values())
-        outcomes[ALL] = Outcome(means, _gain(runs, reference, set(outcomes)), ())
+        outcomes[ALL] = Outcome(means, *_gain(runs, reference, set(outcomes)), ())
     return outcomes
 
 
@@ -197,15 +246,15 @@ def _scores(runs: Sequence[Measurement], sets: set[str]) -> dict[int | None, dic
 
 def _gain(
     runs: Sequence[Measurement], reference: Sequence[Measurement], sets: set[str]
-) -> Interval | None:
+) -> tuple[float | None, MeanDifference | None]:
     ours, theirs = _scores(runs, sets), _scores(reference, sets)
     seeds = sorted(seed for seed in ours.keys() & theirs.keys() if seed is not None)
     if runs is reference or not seeds:
-        return None
+        return None, None
     # Images that every run restored: a record may lack one whose PSNR was not finite.
     shared = set.intersection(*(set(values[s]) for values in (ours, theirs) for s in seeds))
     if not shared:
-        return None
+        return None, None
     pair = [
         torch.tensor(
             [[values[seed][image] for image in sorted(shared)] for seed in seeds],
@@ -213,7 +262,14 @@ def _gain(
         )
         for values in (ours, theirs)
     ]
-    return paired_bootstrap(*pair, generator=torch.Generator().manual_seed(0))
+    difference = mean_difference(*pair) if min(pair[0].shape) > 1 else None
+    return float((pair[0] - pair[1]).mean()), difference
+
+
+def _p_cells(p_values: PValues | None) -> tuple[Cell, Cell]:
+    if p_values is None:
+        return Cell(), Cell()
+    return Cell(p_text(p_values.plain)), Cell(p_text(p_values.corrected))
 
 
 def _cell(outcome: Outcome | None) -> Cell:
@@ -222,7 +278,9 @@ def _cell(outcome: Outcome | None) -> Cell:
     text = f"{outcome.mean:.3f}"
     if outcome.spread is not None:
         text += f" ± {outcome.spread:.3f}"
-    if outcome.gain is not None:
-        mean, low, high = outcome.gain
+    if outcome.difference is not None:
+        mean, low, high = outcome.difference.interval()
         text += f" ({mean:+.3f}: {low:+.3f} to {high:+.3f})"
+    elif outcome.gain is not None:
+        text += f" ({outcome.gain:+.3f})"
     return Cell(text, outcome.sources)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from musigma.degradations import (
@@ -17,6 +19,7 @@ from musigma.degradations import (
     names,
     parse,
 )
+from musigma.functional.shrink import METHODS
 from musigma.types import ConfigError
 
 TEXTS = [
@@ -148,6 +151,22 @@ def test_alternatives_agree_about_shrinking():
 
 
 def test_every_name_can_be_parsed():
-    arguments = {"blur": "(1)", "motion": "(1)", "noise": "(1)", "poisson": "(1)", "jpeg": "(50)"}
+    alone = {"photo", "round", *METHODS}
     for name in names():
-        assert parse(name + arguments.get(name, ""), scale=2).scale == 2
+        text = name if name in alone else f"{name}(1)"
+        assert parse(text, scale=2).scale == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bicubic | " * 400 + "area", "at most 1000 characters, this text has 4004"),
+        ("noise(1e999)", "a number that a computer can hold"),
+        ("(" * 900, "at most 20 brackets"),
+        ("x" * 900, "there is no degradation 'xxx"),
+    ],
+)
+def test_hostile_texts_are_refused_in_a_short_line(text, message):
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
+        parse(text, scale=2)
+    assert len(str(error.value)) < 2000

@@ -13,7 +13,8 @@ import torch
 from PIL import Image
 
 from helpers.pictures import SIGNATURE, chunk, png, png_header
-from musigma.images.image_io import ImageMeta, read_image, write_image
+from musigma.images import decoding
+from musigma.images.image_io import ImageMeta, open_image, read_image, write_image
 from musigma.types import ImageError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (37, 31, 3), np.uint8)
@@ -52,11 +53,83 @@ def one_line(caught, path):
     return line
 
 
+def png_of_rows(num_rows, **changes):
+    """A PNG of 40 rows whose stream is whole, but holds only some of them."""
+    rows = (b"\0" + bytes(range(93))) * num_rows
+    header = png_header(31, 40, 8, 3, **changes)
+    return header + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+def tiff_without_last_strip():
+    """A TIFF of two strips that names the first one alone."""
+    data = bytearray(encoded("TIFF", compression="tiff_deflate", strip_size=31 * 3 * 20))
+    num_entries = struct.unpack_from("<H", data, struct.unpack_from("<I", data, 4)[0])[0]
+    for entry in range(num_entries):
+        position = struct.unpack_from("<I", data, 4)[0] + 2 + 12 * entry
+        tag, kind, count = struct.unpack_from("<HHI", data, position)
+        if tag in (273, 279):
+            assert count == 2
+            form = "<H" if kind == 3 else "<I"
+            inline = struct.calcsize(form) * count <= 4
+            where = position + 8 if inline else struct.unpack_from("<I", data, position + 8)[0]
+            value = struct.unpack_from(form, data, where)[0]
+            data[position + 4 : position + 12] = struct.pack("<II", 1, value)
+    return bytes(data)
+
+
+def cut_jpeg(**options):
+    """A JPEG cut soon after its pixel data begin, with an end marker of its own."""
+    data = encoded("JPEG", **options)
+    return data[: data.index(b"\xff\xda") + 34] + b"\xff\xd9"
+
+
+def jpeg_of_scans(num_scans):
+    """A progressive JPEG whose last scan is repeated."""
+    data = encoded("JPEG", progressive=True)
+    start = data.rindex(b"\xff\xda")
+    return data[:start] + data[start:-2] * num_scans + b"\xff\xd9"
+
+
+def declared(format_name, width, height):
+    """A file of a few bytes that declares a large picture."""
+    if format_name == "WEBP":  # one colour: a lossless WebP needs no bytes for pixels
+        bits = (width - 1) | (height - 1) << 14
+        body = b"VP8L" + struct.pack("<I", 10) + b"\x2f" + struct.pack("<I", bits) + bytes(5)
+        return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
+    data = bytearray(encoded(format_name, Image.new("RGB", (8, 8))))
+    if format_name == "JPEG":
+        start = data.index(b"\xff\xc0")
+        data[start + 5 : start + 9] = struct.pack(">HH", height, width)
+    else:
+        for entry in range(2):
+            position = struct.unpack_from("<I", data, 4)[0] + 2 + 12 * entry
+            data[position + 2 : position + 12] = struct.pack("<HII", 4, 1, (width, height)[entry])
+    return bytes(data)
+
+
 BROKEN = {
+    "png that ends early": (png_of_rows(10), "the pixel data end early: 940 bytes of 3,760"),
+    "interlaced png that ends early": (png_of_rows(10, interlaced=True), "data end early"),
+    "tiff without its last strip": (tiff_without_last_strip(), "1 strips or tiles of 2 are there"),
+    "cut jpeg": (cut_jpeg(), "the pixel data end early"),
+    "cut grey jpeg": (cut_jpeg(picture=Image.fromarray(PIXELS[..., 0])), "data end early"),
+    "cut progressive jpeg": (
+        # The decoder smooths the border of what is missing, so the picture must be large enough.
+        cut_jpeg(picture=Image.fromarray(np.tile(PIXELS, (4, 4, 1))), progressive=True),
+        "the pixel data end early",
+    ),
+    "jpeg of 600 scans": (jpeg_of_scans(600), "it has more than 100 scans"),
+    "png of many texts": (
+        PNG[:33] + chunk(b"tEXt", b"a\0b") * 20_000 + PNG[33:],
+        "it has more chunks than any usual file",
+    ),
+    "small webp": (declared("WEBP", 16383, 16383), "says it is 16383 x 16383 pixels, and has 30"),
+    "small jpeg": (declared("JPEG", 22000, 22000), "no photograph is that small"),
+    "small tiff": (declared("TIFF", 20, 8454148), "no photograph is that small"),
     "empty": (b"", "is empty (0 bytes)"),
-    "one byte": (b"\x89", "is not a PNG, JPEG, WebP, TIFF or BMP picture"),
+    "one byte": (b"\x89", "is not a PNG, JPEG, WebP, TIFF, BMP, GIF or AVIF picture"),
     "text": (b"these are\nno pixels", r"it begins with b'these are\nno'"),
-    "gif": (encoded("GIF"), "it begins with b'GIF"),
+    "truncated gif": (half(encoded("GIF")), "cannot be decoded as GIF"),
     "svg": (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "convert it to PNG"),
     "heic": (b"\0\0\0\x18ftypheic" + bytes(40), "ftypheic"),
     "sound": (b"RIFF\0\0\0\0WAVEfmt ", "is not a PNG"),
@@ -336,3 +409,67 @@ def test_folder_that_may_not_be_written(tmp_path, monkeypatch, code):
 
     monkeypatch.setattr(Path, "open", refuse)
     assert f"could not be written ({os.strerror(code)})" in refused(tmp_path / "a.png")
+
+
+def test_grey_corners_are_no_missing_data(tmp_path):
+    """The grey of missing blocks is also a colour; pictures that have it are read."""
+    pixels = PIXELS.copy()
+    pixels[16:] = 128
+    for options in ({}, {"progressive": True}, {"subsampling": 0}, {"quality": 40}):
+        path = tmp_path / "a.jpg"
+        path.write_bytes(encoded("JPEG", Image.fromarray(pixels), **options))
+        assert read_image(path)[0].shape == (1, 3, 37, 31)
+
+
+WHOLE = {
+    "png": {},
+    "bits png": {"mode": "1"},
+    "palette png": {"mode": "P"},
+    "tiff": {},
+    "deflated tiff": {"compression": "tiff_deflate"},
+    "lzw tiff": {"compression": "tiff_lzw"},
+    "fax tiff": {"mode": "1", "compression": "group4"},
+    "jpeg tiff": {"compression": "jpeg"},
+    "progressive jpeg": {"progressive": True},
+}
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_whole_files_are_not_taken_for_cut_ones(tmp_path, case):
+    options = dict(WHOLE[case])
+    picture = Image.fromarray(PIXELS).convert(options.pop("mode", "RGB"))
+    (tmp_path / "a").write_bytes(encoded(case.split()[-1].upper(), picture, **options))
+    assert read_image(tmp_path / "a")[0].shape[2:] == (37, 31)
+
+
+def test_memory_is_compared_before_decoding(tmp_path):
+    path = tmp_path / "a.png"
+    path.write_bytes(png(np.zeros((1000, 1000, 3), np.uint8)))
+    with pytest.raises(ImageError) as caught:
+        open_image(path, memory=10 * 2**20)
+    assert "decoding it needs 12 MiB, and 10 are allowed; set `memory`" in one_line(caught, path)
+    assert open_image(path, memory=12 * 2**20).colours.shape == (1, 3, 1000, 1000)
+
+
+def test_libtiff_prints_nothing(tmp_path, capfd):
+    """Its own lines would come between ours."""
+    (tmp_path / "a.tif").write_bytes(half(encoded("TIFF", compression="tiff_lzw")))
+    data = encoded("TIFF", compression="tiff_deflate")
+    (tmp_path / "b.tif").write_bytes(data[:60] + bytes(400) + data[460:])
+    for name in ("a.tif", "b.tif"):
+        with pytest.raises(ImageError):
+            read_image(tmp_path / name)
+    assert capfd.readouterr().err == ""
+
+
+def test_too_little_memory_while_decoding_is_said(tmp_path, monkeypatch):
+    path = tmp_path / "a.png"
+    path.write_bytes(PNG)
+
+    def fail(*args):
+        raise MemoryError
+
+    monkeypatch.setattr(decoding, "to_array", fail)
+    with pytest.raises(ImageError) as caught:
+        read_image(path)
+    assert "there is not enough memory to decode it; close other" in one_line(caught, path)

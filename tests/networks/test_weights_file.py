@@ -228,7 +228,10 @@ def with_metadata(path, text):
     [
         ("{", "the metadata of w.safetensors is no JSON"),
         ("[1]", "describes no network known here"),
-        ('{"architecture": "edsr"}', "describes no network known here: 'scale'"),
+        (
+            '{"architecture": "edsr"}',
+            "describes no network known here: the description lacks 'scale'",
+        ),
         ({"architecture": "edsr-basline"}, "did you mean 'edsr-baseline'?"),
         ({"scale": 7}, "edsr-baseline exists for scale (1, 2, 3, 4), not 7"),
         ({"settings": {"width": 8, "blocks": 2}}, "has no setting 'blocks'"),

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.commands import write_tiny_weights
 from helpers.networks import build
 from musigma.images.image_io import ImageMeta, write_image
 from musigma.images.listing import ImageSource
 from musigma.model import Model, save
 from musigma.networks import create, with_sigma
-from musigma.restoration import batch
+from musigma.restoration import batch, output_files
 from musigma.restoration.batch import Failed, StripQueue, restore_files
 from musigma.restoration.options import Options
 from musigma.restoration.restore_file import restore_file
@@ -97,10 +98,11 @@ def contents_of_files(folder):
 
 
 def test_no_more_pictures_in_memory_than_fit(tmp_path, monkeypatch):
-    """Five pictures of about 15 KB each, counted with their results, and room for two of them."""
+    """Five pictures of about 2 KB each, counted as they are decoded, and room for two of them."""
     model, sources = model_of(), write_sources(tmp_path / "in")
-    sizes = [batch._bytes_in_memory(model, source) for source in sources]
-    assert sizes[0] == 13 * 11 * (8 + 4 * 3 * 4 * 2)
+    options = Options(folder=tmp_path / "out", tile=100)
+    sizes = [batch._bytes_in_memory(model, source, options) for source in sources]
+    assert sizes[:2] == [13 * 11 * 12, 14 * 11 * 22]  # 8 and 16 bits
     seen, held = [], batch._Batch.start_reading
 
     def watched(self):
@@ -109,11 +111,11 @@ def test_no_more_pictures_in_memory_than_fit(tmp_path, monkeypatch):
 
     monkeypatch.setattr(batch._Batch, "start_reading", watched)
     monkeypatch.setattr(batch, "NUM_THREADS", 3)
-    options = Options(folder=tmp_path / "out", tile=100, memory=2 * (sizes[-1] + sizes[-2]))
-    assert len(list(restore_files(model, sources, options))) == 5
+    two = replace(options, memory=8 * (max(sizes) + min(sizes)))
+    assert len(list(restore_files(model, sources, two))) == 5
     assert max(seen) == 2
     seen.clear()
-    one_by_one = replace(options, memory=sizes[0])
+    one_by_one = replace(options, memory=8 * max(sizes))
     assert len(list(restore_files(model, sources, one_by_one))) == 5
     assert max(seen) == 1
 
@@ -165,8 +167,6 @@ def test_the_log_knows_what_is_done(tmp_path):
     assert not is_done(model=replace(model, digest="other weights"))
     assert not is_done(model=replace(model, calibration=CALIBRATION))
     assert is_done(max_pixels=10**6)
-    (tmp_path / "out" / ".musigma-0123.part").write_bytes(b"half a file")
-    ResumeLog(model, options).remove_unfinished_files()
     assert sorted(contents(tmp_path / "out")) == ["0.error-map.png", "0.png", "0.sigma.png"]
     for done in restore_files(model, [other], options):
         ResumeLog(model, options).add(done)
@@ -224,6 +224,46 @@ def test_a_killed_batch_goes_on_where_it_was(tmp_path):
     assert all(path.stat().st_mtime_ns == before[path] for path in kept)
 
 
+STOPPED = """
+import os, signal
+from musigma.cli.main import main
+from musigma.restoration import output_files
+
+add, num_strips = output_files.OutputFiles.add, 0
+
+def add_and_stop(self, strip):
+    global num_strips
+    add(self, strip)
+    num_strips += 1
+    if num_strips == 3:
+        os.kill(os.getpid(), signal.{name})
+
+output_files.OutputFiles.add = add_and_stop
+main()
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 130)])
+def test_a_signal_leaves_nothing_behind(tmp_path, name, code):
+    """The signal comes while files are open; also parts of an earlier, killed run are removed."""
+    weights = write_tiny_weights(tmp_path / "w.safetensors")
+    write_sources(tmp_path / "in", num_files=6)
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / ".musigma-0123.part").write_bytes(b"half a file")
+    words = ["upscale", tmp_path / "in", "--model", weights, "--npz", "--page", "-o", out]
+    command = [sys.executable, "-c", STOPPED.format(name=name), *map(str, words), "--json"]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == code
+    assert "Stopped: " in ended.stderr
+    assert "Traceback" not in ended.stderr
+    num_done = len(json.loads(ended.stdout)["done"])
+    assert num_done < 6
+    hidden = [path.name for path in out.glob(".*") if path.name != NAME]
+    assert hidden == []
+    assert len(contents(out)) % 5 == 0  # all files of a picture, or none
+
+
 DAMAGED = ["5", "[]", "null", '"text"', '{"a": 2}', "\udcff", "[" * 100_000]
 
 
@@ -245,3 +285,99 @@ def test_a_damaged_log_only_means_that_more_is_to_do(tmp_path, line):
     entry["settings"] = ResumeLog(model, options).settings
     (tmp_path / "out" / NAME).write_text(json.dumps(entry))
     assert not ResumeLog(model, options).is_done(source.path)
+    assert ResumeLog(model, options).num_damaged == 0
+
+
+def test_a_damaged_log_is_set_aside(tmp_path):
+    model, (source, *_) = model_of(), write_sources(tmp_path / "in", num_files=1)
+    options = Options(folder=tmp_path / "out")
+    (done,) = restore_files(model, [source], options)
+    ResumeLog(model, options).add(done)
+    assert ResumeLog(model, options).set_damaged_aside() is None
+    path = tmp_path / "out" / NAME
+    path.write_bytes(path.read_bytes() + b'\n5\n{"source": "half a li\n\xff\xfe')
+    damaged, log = path.read_bytes(), ResumeLog(model, options)
+    assert log.num_damaged == 2
+    aside = log.set_damaged_aside()
+    assert aside.read_bytes() == damaged
+    mended = ResumeLog(model, options)
+    assert mended.num_damaged == 0
+    assert mended.is_done(source.path)
+
+
+def test_a_source_that_changes_while_it_is_restored_is_not_done(tmp_path):
+    model, (source, *_) = model_of(), write_sources(tmp_path / "in", num_files=1)
+    options = Options(folder=tmp_path / "out")
+
+    def replace_source(source, done, total):
+        write_image(source.path, torch.zeros(1, 3, 30, 20))
+
+    (done,) = restore_files(model, [source], options, progress=replace_source)
+    log = ResumeLog(model, options)
+    log.add(done)
+    assert not ResumeLog(model, options).is_done(source.path)
+
+
+ERRORS = [
+    RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"),
+    MemoryError(),
+    UnicodeEncodeError("utf-8", "\udcff", 0, 1, "surrogates not allowed"),
+    OSError(5, "Input/output error"),
+    ConfigError("of this file"),
+    RecursionError("too deep"),
+]
+STEPS = ["read_picture", "compute_strips", "write_results"]
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_any_error_of_one_file_is_its_outcome(tmp_path, monkeypatch, step, error):
+    model, sources = model_of(), write_sources(tmp_path / "in", num_files=3)
+    run = getattr(batch, step)
+
+    def fail_at_the_second(*args, **kwargs):
+        source = args[1] if step == "read_picture" else args[0].source
+        if source.path == sources[1].path:
+            raise error
+        return run(*args, **kwargs)
+
+    monkeypatch.setattr(batch, step, fail_at_the_second)
+    outcomes = list(restore_files(model, sources, Options(folder=tmp_path / "out", sigma=True)))
+    (failed,) = [outcome for outcome in outcomes if isinstance(outcome, Failed)]
+    assert failed.source == sources[1].path
+    assert failed.error.startswith(f"{sources[1].path}: ")
+    assert len(failed.error.splitlines()) == 1
+    assert "memory" in failed.error or step != "read_picture" or error not in ERRORS[:2]
+    kept = {name.partition(".")[0] for name in contents(tmp_path / "out")}
+    assert kept == {"0", "2"}
+    assert not list((tmp_path / "out").glob(".*"))
+
+
+@pytest.mark.parametrize("last", ["draw_error_map", "write_viewer_page"])
+def test_all_files_of_a_picture_appear_or_none(tmp_path, monkeypatch, last):
+    """What is written last fails; neither the picture nor any other of its files appears."""
+    model, sources = model_of(), write_sources(tmp_path / "in", num_files=1)
+
+    def fail(*args, **kwargs):
+        raise ValueError("wrong")
+
+    monkeypatch.setattr(output_files, last, fail)
+    options = Options(folder=tmp_path / "out", npz=True, page=True)
+    (failed,) = restore_files(model, sources, options)
+    assert "ValueError: wrong" in failed.error
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_names_in_any_bytes(tmp_path):
+    model, (source, *_) = model_of(), write_sources(tmp_path / "in", num_files=1)
+    path = source.path.with_name(os.fsdecode(b"bad\xff\xfe.png"))
+    try:
+        source.path.rename(path)
+    except OSError:
+        pytest.skip("the file system has no such names")
+    options = Options(folder=tmp_path / "out", sigma=True, page=True)
+    (done,) = restore_files(model, [ImageSource(path, Path(path.name))], options)
+    assert done.output.exists()
+    assert done.files["page"].exists()
+    ResumeLog(model, options).add(done)
+    assert ResumeLog(model, options).is_done(path)

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from helpers.networks import build
-from musigma.images.image_io import read_image, write_image
+from musigma.images.image_io import ImageMeta, read_image, write_image
 from musigma.images.listing import ImageSource
 from musigma.model import Model
 from musigma.restoration.error_maps import read_error_map
@@ -39,7 +39,7 @@ def model():
 
 def restored(model, folder, name="a.png", **options):
     image = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
-    write_image(folder / name, image)
+    write_image(folder / name, image, ImageMeta(bits=16))  # where rounding is too small to see
     source = ImageSource(folder / name, Path(name))
     done = restore_file(model, source, Options(folder=folder / "out", **options))
     return done, model.predict(read_image(source.path)[0])
@@ -67,6 +67,23 @@ def test_every_png_holds_the_quantity_of_its_name(model, tmp_path):
     low, high = model.interval(prediction)
     half_width = read_error_map(done.files["half_width"]).values
     torch.testing.assert_close((high - low) / 2, half_width, rtol=0, atol=2 / 65535)
+
+
+def test_the_interval_of_a_jpeg_includes_its_loss(model, tmp_path):
+    """The PNG is about the file beside it; the NPZ is about the float mean inside it."""
+    done, prediction = restored(model, tmp_path, "a.jpg", npz=True)
+    std = CALIBRATION.std(prediction.sigma)
+    saved = read_error_map(done.files["std"])
+    loss = read_image(done.output)[0] - prediction.mean.clamp(0, 1)
+    # The result has 14 x 10 pixels: blocks of 8 x 8 and what is left.
+    for rows, columns in ((slice(0, 8), slice(0, 8)), (slice(8, 14), slice(8, 10))):
+        variance = loss[:, :, rows, columns].square().mean((2, 3), keepdim=True)
+        expected = (std[:, :, rows, columns].square() + variance).sqrt()
+        values = saved.values[:, :, rows, columns]
+        torch.testing.assert_close(values, expected.clamp(0, 1), rtol=0, atol=2 / 65535)
+    assert saved.info["includes"].startswith("the error of saving")
+    torch.testing.assert_close(read_error_map(done.files["npz"], "std").values, std)
+    assert "includes" not in read_error_map(done.files["npz"], "std").info
 
 
 def test_the_npz_holds_all_quantities_under_their_names(model, tmp_path):

@@ -6,7 +6,7 @@ from helpers.records import evaluation, run, save_all
 from musigma.types import DataError
 from studies.paper.figures import draw
 from studies.paper.measurements import load_records
-from studies.paper.study import find_studies, study_table
+from studies.paper.study import corrected_p_values, find_studies, study_table
 
 
 def study_of(folder, **records):
@@ -27,7 +27,8 @@ def test_means_spread_and_gain(tmp_path):
     l1, ours = study.outcomes["l1"]["Set5"], study.outcomes["expected_l1"]["Set5"]
     assert (l1.mean, l1.gain) == (pytest.approx(37.1), None)
     # Every pair differs by 0.1: nothing is left to chance. Spread of 37.1 and 37.3: 0.2 / sqrt 2.
-    assert ours.gain == pytest.approx((0.1, 0.1, 0.1), abs=1e-5)
+    assert ours.gain == pytest.approx(0.1)
+    assert ours.difference.interval() == pytest.approx((0.1, 0.1, 0.1), abs=1e-5)
     assert ours.spread == pytest.approx(0.2 / 2**0.5)
     assert ours.sources == ("b0.json", "b1.json")
     assert study.sets == ("Set5", "held out", "all images")
@@ -55,7 +56,8 @@ def test_a_seed_that_was_run_again_counts_by_the_mean_of_its_runs(tmp_path):
     l1, l2 = study.outcomes["l1"]["Set5"], study.outcomes["l2"]["Set5"]
     assert l1.seeds == pytest.approx((37.15, 37.0))
     assert l1.sources == ("a0.json", "a0_again.json", "a1.json")
-    assert l2.gain == pytest.approx((1.0, 1.0, 1.0))
+    assert l2.gain == pytest.approx(1.0)
+    assert l2.difference is None  # one shared seed says nothing about others
 
 
 def test_only_shared_images_and_seeds_are_compared(tmp_path):
@@ -65,7 +67,7 @@ def test_only_shared_images_and_seeds_are_compared(tmp_path):
         b0=run("l2", 0, {"Set5": {"baby": 31.0, "head": 90.0}}),
         b1=run("l2", 1, {"Set5": {"baby": 90.0}}),
     )
-    assert study.outcomes["l2"]["Set5"].gain == pytest.approx((1.0, 1.0, 1.0))
+    assert study.outcomes["l2"]["Set5"].gain == pytest.approx(1.0)
 
 
 def test_noise_levels_are_sets_of_their_own(tmp_path):
@@ -86,7 +88,7 @@ def test_noise_levels_are_sets_of_their_own(tmp_path):
         )
     }
     study = study_of(tmp_path, **records)
-    gains = {name: outcome.gain.mean for name, outcome in study.outcomes["l2"].items()}
+    gains = {name: outcome.gain for name, outcome in study.outcomes["l2"].items()}
     assert gains == pytest.approx({"BSD68 15": 0.5, "BSD68 50": 0.1, "all images": 0.3})
 
 
@@ -110,11 +112,39 @@ def test_table_and_figure_tell_the_same_records(tmp_path):
         tmp_path,
         a=run("l1", 0, {"Set5": [36.0, 38.0]}),
         b=run("expected_l1 + 0.01 * sigma_l1", 0, {"Set5": [36.5, 38.1]}, **sigma),
+        c=run("l1", 1, {"Set5": [36.0, 38.0]}),
+        d=run("expected_l1 + 0.01 * sigma_l1", 1, {"Set5": [36.5, 38.1]}, **sigma),
     )
     record_set = load_records(folder)
     table, drawing = study_table(record_set), draw("study", record_set)
-    assert set(table.sources) == set(drawing.sources) == {"a.json", "b.json"}
+    assert set(table.sources) == set(drawing.sources) == {"a.json", "b.json", "c.json", "d.json"}
     cell = table.rows[1].cells[table.headings.index("Set5") - table.num_names]
-    assert cell.text.startswith("37.300 (+0.300: +0.100 to +0.500)")
+    # Gains of 0.5 and 0.1: t with one degree of freedom is 12.7, the standard error 0.2.
+    assert cell.text == "37.300 ± 0.000 (+0.300: -2.241 to +2.841)"
+    assert [cell.text for cell in table.rows[1].cells[-2:]] == ["0.37", "0.37"]
     labels = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
     assert labels == ["expected_l1 + 0.01 * sigma_l1"]
+
+
+def test_one_seed_has_a_gain_and_no_interval(tmp_path):
+    folder = save_all(
+        tmp_path,
+        a=run("l1", 0, {"Set5": [36.0, 38.0]}),
+        b=run("l2", 0, {"Set5": [36.5, 38.1]}),
+    )
+    table = study_table(load_records(folder))
+    cell = table.rows[1].cells[table.headings.index("Set5") - table.num_names]
+    assert cell.text == "37.300 (+0.300)"
+
+
+def test_p_values_are_corrected_for_all_comparisons(tmp_path):
+    gains = {"l2": (0.1, 0.11, 0.09), "charbonnier": (0.1, -0.2, 0.15)}
+    records = {f"l1-{seed}": run("l1", seed, {"Set5": [36.0, 38.0]}) for seed in range(3)}
+    for objective, values in gains.items():
+        for seed, gain in enumerate(values):
+            scores = {"Set5": [36.0 + gain, 38.0 + gain]}
+            records[f"{objective}-{seed}"] = run(objective, seed, scores)
+    p_values = corrected_p_values(find_studies(load_records(save_all(tmp_path, **records))))
+    by_objective = {objective: values for (_, objective), values in p_values.items()}
+    assert by_objective["l2"].corrected == pytest.approx(2 * by_objective["l2"].plain)
+    assert by_objective["charbonnier"].corrected == by_objective["charbonnier"].plain > 0.5

@@ -2,7 +2,9 @@
 
 import json
 import re
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -20,16 +22,25 @@ results = Console(highlight=False, markup=False, emoji=False)
 """Console for tables and other results, on stdout."""
 
 
+def require_stdout() -> None:
+    """Raise an error where the standard output is closed, as by ``>&-``."""
+    from musigma.types import ConfigError
+
+    if sys.stdout is None:
+        raise ConfigError("the standard output is closed, and results go there; open it")
+
+
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout."""
     from musigma.evaluation.record import jsonable
 
+    require_stdout()
     sys.stdout.write(json.dumps(jsonable(value), indent=2, allow_nan=False) + "\n")
 
 
 OPTIONS = {
     *("coverage", "device", "engine", "frame", "max_pixels", "memory", "model", "noise_std"),
-    *("npz", "output", "scale", "sigma", "tile"),
+    *("npz", "output", "quality", "scale", "sigma", "tile"),
 }
 """Arguments of Python functions that are options of the commands, too."""
 
@@ -81,6 +92,27 @@ def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
     hidden = quiet or not screen.is_terminal
     with Progress(*columns, console=screen, disable=hidden, transient=True) as progress:
         yield progress
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end the block as an exception does, so that it leaves nothing behind.
+
+    The exit code is 143, which says that the signal ended the process.
+    """
+
+    def end(number: int, _: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one must not disturb the cleaning up
+        sys.exit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may change what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def parse_size(text: str) -> int:

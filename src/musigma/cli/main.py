@@ -1,6 +1,7 @@
 """The ``musigma`` command: one module per subcommand, and what is printed for an error."""
 
 import errno
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +10,16 @@ import typer
 
 from musigma._version import __version__
 from musigma.cli import (
+    app as app_command,
+)
+from musigma.cli import (
     calibrate,
     demo,
     denoise,
     evaluate,
     export,
     models,
+    serve,
     train,
     upscale,
 )
@@ -62,8 +67,12 @@ def print_version(wanted: bool) -> None:
 
 
 def set_debug(wanted: bool) -> None:
-    """Set whether every error shows its traceback."""
+    """Set whether every error shows its traceback, also that of one file in a batch."""
     Settings.debug = wanted
+    if wanted:
+        logger = logging.getLogger("musigma")
+        logger.setLevel(logging.DEBUG)
+        logger.addHandler(logging.StreamHandler())
 
 
 @app.callback()
@@ -90,6 +99,8 @@ for command in (
     models,
     train,
     export,
+    app_command,
+    serve,
 ):
     command.add_to(app)
 

@@ -11,7 +11,8 @@ The grammar, from the loosest to the tightest binding::
     range        = number [ ".." number [":log"] ]
 
 - A stage is one of ``blur(std, across, angle)``, ``motion(length, angle)``,
-  ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``,
+  ``sharpen(amount, std)``,
+  ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``, ``raw(gain, std, grain)``,
   ``jpeg(quality, subsampling)``, ``round``; a way of shrinking
   (`musigma.functional.shrink.shrink_matrix` lists them): ``bicubic``, ``area``, ``lanczos`` ...; or
   a chain with a name: ``photo``. Their classes in `musigma.degradations.stages` say what the
@@ -27,6 +28,7 @@ The grammar, from the loosest to the tightest binding::
   (``jpeg`` rounds by itself).
 """
 
+import math
 import re
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
@@ -45,6 +47,12 @@ _TOKEN = re.compile(
     r"\s*(?:(?P<number>-?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?)"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<sign>\.\.|[|/*?(),=:]))"
 )
+
+MAX_LENGTH = 1000
+"""Longest text that is read; the longest useful one is far shorter."""
+
+MAX_DEPTH = 20
+"""Deepest brackets that are read."""
 
 NAMED: dict[str, Callable[[int], str]] = {"photo": photo_text}
 """Chains with a name: the text of each for a scale."""
@@ -70,6 +78,10 @@ def parse(text: str, *, scale: int = 1) -> Degradation:
     """
     if scale < 1:
         raise ConfigError(f"the scale is 1 or more, not {scale}")
+    if len(text) > MAX_LENGTH:
+        raise ConfigError(
+            f"a degradation has at most {MAX_LENGTH} characters, this text has {len(text)}"
+        )
     if text.strip() in ("", "bicubic") and scale > 1:
         return Bicubic(scale)
     degradation = _Reader(text, scale).whole()
@@ -85,7 +97,7 @@ def photo(scale: int) -> Degradation:
 
     Example:
         >>> photo(2) == parse("photo", scale=2), photo(2).margin
-        (True, 16)
+        (True, 32)
     """
     return parse("photo", scale=scale)
 
@@ -116,7 +128,7 @@ class _Reader:
     """Reads a text from left to right, each method a rule of the grammar."""
 
     def __init__(self, text: str, scale: int) -> None:
-        self.text, self.scale, self.position = text, scale, 0
+        self.text, self.scale, self.position, self.depth = text, scale, 0, 0
         self.tokens = self._tokens()
 
     def whole(self) -> Degradation:
@@ -163,8 +175,12 @@ class _Reader:
 
     def _stage(self) -> Degradation:
         if self._skip("("):
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise ConfigError(f"a degradation has at most {MAX_DEPTH} brackets in one another")
             inner = self._chain()
             self._expect(")")
+            self.depth -= 1
             return inner
         name = self._name("the name of a stage")
         if name in STAGES:
@@ -216,14 +232,18 @@ class _Reader:
     def _number(self) -> float:
         if self._next.type != "number":
             self._refuse("a number")
-        return float(self._advance().text)
+        value = float(self._next.text)
+        if not math.isfinite(value):
+            self._refuse("a number that a computer can hold")
+        self.position += 1
+        return value
 
     def _name(self, what: str) -> str:
         if self._next.type != "name":
             self._refuse(what)
         name = self._advance().text
         if name not in names():
-            raise ConfigError(f"there is no degradation {name!r}; {nearest(name, names())}")
+            raise ConfigError(f"there is no degradation {name[:40]!r}; {nearest(name, names())}")
         return name
 
     def _expect(self, sign: str) -> None:
@@ -278,6 +298,6 @@ def _build(stage: type[Stage], arguments: list[tuple[str, Value]]) -> Stage:
 
 
 def _fault(text: str, start: int, expected: str) -> str:
-    rest = text[start:].strip()
+    rest = text[start:].strip()[:40]
     what = f"{rest!r}" if rest else "the end"
     return f"cannot read the degradation {text!r}: expected {expected} before {what}"

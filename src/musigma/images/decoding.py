@@ -1,10 +1,14 @@
 """Decode picture files into integer samples with Pillow, without losing bits."""
 
+import ctypes
 import io
+import math
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -12,7 +16,16 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from musigma.images.file_checks import (
+    check_jpeg_data,
+    check_jpeg_parts,
+    check_png_data,
+    check_png_parts,
+    check_tiff_data,
+    list_of,
+)
 from musigma.images.listing import image_error, missing_reason
+from musigma.images.metadata import Metadata, read_metadata
 from musigma.images.pillow_array import to_array
 from musigma.images.sixteen_bit import FULL_SCALE, raw_mode, read_sixteen_bit
 from musigma.types import ImageError
@@ -29,15 +42,38 @@ _SIGNATURES = {
     b"II+\0": "TIFF",
     b"MM\0+": "TIFF",
     b"BM": "BMP",
+    b"GIF8": "GIF",
 }
 # Pillow stretches grey of 1, 2 or 4 bits to 8 bits, but not the one grey that a PNG declares
 # transparent.
 _TRANSPARENT_GREY_FACTOR = {"1": 255, "L;2": 85, "L;4": 17}
+# Bytes for each pixel that decoding takes for a while, measured as the growth of the process and
+# rounded up. Formats whose decoder keeps the picture several times come first.
+_DECODING_BYTES = {"WEBP": 18, "AVIF": 18, "1": 4, "L": 4, "I;16": 6, "I;16B": 6, "F": 11}
+_DECODING_BYTES |= {"RGB": 12, "RGBA": 12, "LA": 12, "P": 12}
+_SAMPLE_BYTES = {"1": 1, "L": 1, "LA": 2, "I;16": 2, "I;16B": 2, "RGB": 3}
+MAX_PIXELS_PER_BYTE = 20_000
+"""A file of more than `SMALL_PICTURE` pixels that has more of them per byte is refused.
+
+No photograph comes near: the blank page of a fax has 12,000 pixels per byte, and a single colour as
+PNG 8,000.
+"""
+SMALL_PICTURE = 16_000_000
 _TIFF_BITS = 258
 _TIFF_PHOTOMETRIC = 262
 _TIFF_PLANES = 284
 _TIFF_COMPRESSION = 259
 _TIFF_JPEG = (6, 7, 34892)  # the compressions that lose information
+_PLUGINS = {
+    "PNG": "PngImage",
+    "JPEG": "JpegImage",
+    "WEBP": "WebPImage",
+    "TIFF": "TiffImage",
+    "BMP": "BmpImage",
+    "GIF": "GifImage",
+    "AVIF": "AvifImage",
+}
+_FIRST_FRAME = ("GIF", "AVIF")  # of which the first frame is read where no other is asked for
 _WEBP_LOSSY = b"VP8 "
 
 
@@ -45,13 +81,16 @@ class Decoded(NamedTuple):
     """The contents of a picture file.
 
     Attributes:
-        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF`` or ``BMP``.
+        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF``, ``BMP``, ``GIF`` or ``AVIF``.
         samples: ``(H, W, C)``, upright: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha.
         full_scale: The sample that means white, or opaque.
         icc_profile: Colour profile of the samples.
         exif: EXIF block without the orientation.
         text: The text entries of a PNG, by keyword.
-        lossy: Whether the file stores the picture with loss: JPEG, lossy WebP, JPEG inside TIFF.
+        lossy: Whether the file stores the picture with loss: JPEG, lossy WebP, AVIF, JPEG inside
+            TIFF.
+        num_frames: Pages or frames of the file.
+        metadata: What else the file says.
     """
 
     format: str
@@ -61,31 +100,98 @@ class Decoded(NamedTuple):
     exif: bytes | None
     text: dict[str, str]
     lossy: bool
+    num_frames: int
+    metadata: Metadata
 
 
-def decode(path: Path, *, max_pixels: int, frame: int | None) -> Decoded:
+class Limits(NamedTuple):
+    """What a picture may take; more is refused before it is decoded.
+
+    Attributes:
+        max_pixels: Number of pixels.
+        memory: Bytes that decoding may need.
+    """
+
+    max_pixels: int
+    memory: int | None = None
+
+
+class Declared(NamedTuple):
+    """What the header of a file says, before any rotation.
+
+    Attributes:
+        height, width: Size of the picture.
+        decoding_bytes: Estimate of the memory that decoding needs for a while.
+        sample_bytes: Estimate of the memory of the decoded samples.
+    """
+
+    height: int
+    width: int
+    decoding_bytes: int
+    sample_bytes: int
+
+
+def decode(path: Path, *, max_pixels: int, frame: int | None, memory: int | None = None) -> Decoded:
     """Decode a picture file; `musigma.images.image_io.read_image` says what is done to it.
 
     Raises:
         ImageError: If there is no readable picture; one line that names the file.
     """
     with _reading(path) as (file, format_name):
-        if format_name == "PNG":
-            _open(file, format_name).verify()  # otherwise Pillow skips the checksums of the pixels
+        limits = Limits(max_pixels, memory)
+        end = _check_parts(file, format_name)
         lossy = _is_lossy(file, format_name)
-        reopen = partial(_open_frame, path, file, format_name, max_pixels, frame)
-        return _decode(path, format_name, reopen, lossy=lossy)
+        reopen = partial(_open_frame, path, file, format_name, limits, frame)
+        _check_data(file, format_name, reopen(), frame)
+        decoded = _decode(path, format_name, reopen, lossy=lossy)
+        if format_name == "JPEG":
+            check_jpeg_data(file, end, decoded.samples, partial(_open, format_name=format_name))
+        return decoded
 
 
-def image_size(path: Path) -> tuple[int, int]:
-    """Return height and width, before any rotation, without decoding the pixels.
+def declared_size(path: Path) -> Declared:
+    """Return what the header of a file says, without decoding the pixels.
 
     Raises:
         ImageError: If there is no readable picture; one line that names the file.
     """
     with _reading(path) as (file, format_name):
-        width, height = _open(file, format_name).size
-        return height, width
+        return _declared(_open(file, format_name), format_name)
+
+
+def _check_parts(file: BinaryIO, format_name: str) -> int | None:
+    """Refuse a file of too many parts, or with wrong checksums; return where a JPEG ends."""
+    if format_name == "JPEG":
+        return check_jpeg_parts(file)
+    if format_name == "PNG":
+        check_png_parts(file)
+        _open(file, format_name).verify()  # otherwise Pillow skips the checksums of the pixels
+    return None
+
+
+def _check_data(file: BinaryIO, format_name: str, image: "ImageFile", frame: int | None) -> None:
+    """Refuse a file whose pixel data end early."""
+    if format_name == "PNG" and not frame:  # further frames have chunks of their own
+        check_png_data(file)
+    if format_name == "TIFF":
+        check_tiff_data(image)
+
+
+def _declared(image: "ImageFile", format_name: str) -> Declared:
+    width, height = image.size
+    deep = _is_deep_colour(image)
+    kept = 2 * len(image.getbands()) if deep else _SAMPLE_BYTES.get(image.mode, 4)
+    peak = _DECODING_BYTES.get(format_name, 0)
+    peak = max(peak, 22 if deep else _DECODING_BYTES.get(image.mode, 13))
+    return Declared(height, width, height * width * peak, height * width * kept)
+
+
+def _is_deep_colour(image: "ImageFile") -> bool:
+    """Return whether a picture has colours of 16 bits."""
+    raw = raw_mode(image) if image.tile else image.mode
+    tags: Any = getattr(image, "tag_v2", {})
+    bits = list_of(tags.get(_TIFF_BITS))
+    return image.mode in ("RGB", "RGBA", "CMYK") and (";16" in raw or 16 in bits)
 
 
 @contextmanager
@@ -97,6 +203,9 @@ def _reading(path: Path) -> Iterator[tuple[BinaryIO, str]]:
             yield file, format_name
         except ImageError:
             raise
+        except MemoryError as error:
+            text = "there is not enough memory to decode it"
+            raise image_error(path, f"{text}; close other programs, or shrink it") from error
         except Exception as error:
             # A decoder may raise any exception on a broken file; the user needs one line about it.
             reason = str(error) or type(error).__name__
@@ -110,7 +219,7 @@ def _is_lossy(file: BinaryIO, format_name: str) -> bool:
     if format_name == "TIFF":
         tags: Any = _open(file, format_name).tag_v2  # type: ignore[attr-defined]
         return tags.get(_TIFF_COMPRESSION) in _TIFF_JPEG
-    return format_name == "JPEG"
+    return format_name in ("JPEG", "AVIF")
 
 
 def _webp_chunks(file: BinaryIO) -> set[bytes]:
@@ -140,6 +249,8 @@ def _decode(
         exif=None if format_name == "TIFF" else exif,  # in TIFF it describes the whole file
         text={str(key): value for key, value in image.info.items() if isinstance(value, str)},
         lossy=lossy,
+        num_frames=getattr(image, "n_frames", 1),
+        metadata=read_metadata(image, format_name),
     )
 
 
@@ -195,50 +306,73 @@ def _format_by_content(path: Path, file: BinaryIO) -> str:
         raise image_error(path, "is empty (0 bytes)")
     if start[:4] == b"RIFF" and start[8:] == b"WEBP":
         return "WEBP"
+    if start[4:] in (b"ftypavif", b"ftypavis"):
+        return "AVIF"
     for signature, format_name in _SIGNATURES.items():
         if start.startswith(signature):
             return format_name
-    text = f"is not a PNG, JPEG, WebP, TIFF or BMP picture (it begins with {start!r})"
+    text = f"is not a PNG, JPEG, WebP, TIFF, BMP, GIF or AVIF picture (it begins with {start!r})"
     raise image_error(path, f"{text}; if it is a picture of another kind, convert it to PNG")
 
 
-def _open(file: BinaryIO, format_name: str) -> "ImageFile":
-    from PIL import (
-        BmpImagePlugin,
-        JpegImagePlugin,
-        PngImagePlugin,
-        TiffImagePlugin,
-        WebPImagePlugin,
-    )
+@lru_cache(maxsize=1)
+def _silence_libtiff() -> None:
+    """Keep libtiff from writing its own lines to stderr; Pillow raises an error anyway."""
+    from PIL import Image
 
-    plugins: dict[str, Callable[[BinaryIO], ImageFile]] = {
-        "PNG": PngImagePlugin.PngImageFile,
-        "JPEG": JpegImagePlugin.JpegImageFile,
-        "WEBP": WebPImagePlugin.WebPImageFile,
-        "TIFF": TiffImagePlugin.TiffImageFile,
-        "BMP": BmpImagePlugin.BmpImageFile,
-    }
+    Image.init()
+    with suppress(OSError, AttributeError):  # another system than Linux, or a libtiff inside Pillow
+        maps = Path("/proc/self/maps").read_text()
+        for path in {line.split()[-1] for line in maps.splitlines() if "libtiff" in line}:
+            library = ctypes.CDLL(path)
+            library.TIFFSetErrorHandler(None)
+            library.TIFFSetWarningHandler(None)
+
+
+def _open(file: BinaryIO, format_name: str) -> "ImageFile":
+    if format_name == "TIFF":
+        _silence_libtiff()
     file.seek(0)
-    return plugins[format_name](file)
+    name = _PLUGINS[format_name]  # not Image.open, which would try other formats, too
+    plugin: Any = getattr(import_module(f"PIL.{name}Plugin"), f"{name}File")
+    image: ImageFile = plugin(file)
+    return image
 
 
 def _open_frame(
-    path: Path, file: BinaryIO, format_name: str, max_pixels: int, frame: int | None
+    path: Path, file: BinaryIO, format_name: str, limits: Limits, frame: int | None
 ) -> "ImageFile":
     image = _open(file, format_name)
     num_frames = getattr(image, "n_frames", 1)
-    if frame is None and num_frames > 1:
+    if frame is None and num_frames > 1 and format_name not in _FIRST_FRAME:
         text = f"holds {num_frames} pages or frames, and only one can be read"
         raise image_error(path, f"{text}; choose it with `frame`, 0 to {num_frames - 1}")
     if frame is not None and not 0 <= frame < num_frames:
         raise image_error(path, f"has no frame {frame}; its last one is {num_frames - 1}")
     if frame:
         image.seek(frame)
-    width, height = image.size
-    if width * height > max_pixels:
-        text = f"says it is {width} x {height} pixels, more than the limit of {max_pixels:,}"
-        raise image_error(path, f"{text}; if you trust the file, raise `max_pixels`")
+    _check_size(path, file, _declared(image, format_name), limits)
     return image
+
+
+def _check_size(path: Path, file: BinaryIO, declared: Declared, limits: Limits) -> None:
+    num_pixels = declared.height * declared.width
+    text = f"says it is {declared.width} x {declared.height} pixels"
+    if num_pixels > limits.max_pixels:
+        hint = "if you trust the file, raise `max_pixels`"
+        raise image_error(path, f"{text}, more than the limit of {limits.max_pixels:,}; {hint}")
+    num_bytes = os.fstat(file.fileno()).st_size
+    if num_pixels > max(SMALL_PICTURE, MAX_PIXELS_PER_BYTE * num_bytes):
+        hint = "no photograph is that small; if it is a picture, save it again as PNG"
+        raise image_error(path, f"{text}, and has {num_bytes:,} bytes; {hint}")
+    if limits.memory is not None and declared.decoding_bytes > limits.memory:
+        needed, allowed = (
+            math.ceil(size / 2**20) for size in (declared.decoding_bytes, limits.memory)
+        )
+        hint = f"set `memory` to {needed} MiB or more, or cut it into parts"
+        raise image_error(
+            path, f"{text}; decoding it needs {needed} MiB, and {allowed} are allowed; {hint}"
+        )
 
 
 def _samples(
@@ -247,7 +381,7 @@ def _samples(
     """Return ``(H, W, C)`` samples, alpha last where C is 2 or 4, and the value of full scale."""
     raw = raw_mode(image) if image.tile else image.mode
     tags: Any = getattr(image, "tag_v2", {})
-    if image.mode in ("RGB", "RGBA", "CMYK") and (";16" in raw or 16 in tags.get(_TIFF_BITS, ())):
+    if _is_deep_colour(image):
         if image.mode == "CMYK" or tags.get(_TIFF_PLANES) == 2:
             text = "holds 16-bit CMYK or 16-bit colours in separate planes, which cannot be read"
             raise image_error(path, f"{text}; save it as interleaved RGB, or as PNG")

@@ -16,6 +16,9 @@ Task = Literal["super-resolution", "denoising", "restoration"]
 SPEC_KEY = "build_spec"
 """Name under which a state dict says how its network was built."""
 
+MAX_SPEC = 65536
+"""Most bytes of what it says."""
+
 
 @dataclass(frozen=True)
 class BuildSpec:
@@ -45,9 +48,14 @@ class BuildSpec:
     def from_tensor(cls, stored: Tensor) -> "BuildSpec":
         """Read what `to_tensor` wrote; anything else raises a `ValueError`."""
         try:
+            if stored.numel() > MAX_SPEC:
+                raise ValueError(f"a build specification has at most {MAX_SPEC} bytes")
             content = json.loads(bytes(stored.to(torch.uint8).flatten().tolist()))
             settings = {key: _as_tuple(value) for key, value in content["settings"].items()}
-            return cls(content["name"], content["scale"], settings)
+            name, scale = content["name"], content["scale"]
+            if not isinstance(name, str) or type(scale) is not int:
+                raise ValueError("expected the name of a network and a whole scale")
+            return cls(name, scale, settings)
         except (AttributeError, KeyError, TypeError, RuntimeError) as error:
             raise ValueError("the tensor holds no build specification") from error
 

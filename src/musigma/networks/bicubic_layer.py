@@ -28,17 +28,6 @@ def enlarge(image: Tensor, scale: int) -> Tensor:
     return work.to(image.dtype)
 
 
-def enlarge_8_bit(image: Tensor, scale: int) -> Tensor:
-    """Return ``bicubic_up(image, scale)``; gradients pass as if nothing had been rounded.
-
-    Like MATLAB on 8-bit images, it rounds before, between and after the two passes.
-    """
-    levels = _round(_widen(image) * 255).double()
-    for dim in (2, 3):
-        levels = _round(_enlarge_axis(levels, dim, scale))
-    return (levels / 255).to(image.dtype)
-
-
 def radius_before_enlarging(radius: int, scale: int) -> int:
     """Convert a receptive radius in the enlarged image to one in the input image.
 
@@ -90,8 +79,3 @@ def _cubic(distance: float) -> float:
     if distance <= 2:
         return ((-0.5 * distance + 2.5) * distance - 4) * distance + 2
     return 0.0
-
-
-def _round(levels: Tensor) -> Tensor:
-    rounded = (levels.detach() + 0.5).floor().clamp(0, 255)
-    return rounded + (levels - levels.detach())

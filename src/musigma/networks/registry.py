@@ -11,11 +11,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from musigma.networks.base import BuildSpec, Network, Settings
+from musigma.networks.bounded_build import shortened
 from musigma.networks.state_dict import Recogniser
 from musigma.types import ConfigError, nearest
 
@@ -226,12 +227,30 @@ def _check(new: Entry, *, replace: bool) -> None:
 
 
 def _check_settings(name: str, build: Builder, settings: Settings) -> None:
+    parameters = inspect.signature(build).parameters
     unknown = [key for key in settings if not _takes(build, key)]
-    if not unknown:
-        return
-    known = [key for key in inspect.signature(build).parameters if key != "scale"]
-    advice = nearest(unknown[0], known) if known else "it takes no settings"
-    raise ConfigError(f"{name} has no setting {unknown[0]!r}; {advice}")
+    if unknown:
+        known = [key for key in parameters if key != "scale"]
+        advice = nearest(unknown[0], known) if known else "it takes no settings"
+        raise ConfigError(f"{name} has no setting {shortened(unknown[0])!r}; {advice}")
+    for key, value in settings.items():
+        annotation = parameters[key].annotation if key in parameters else None
+        expected = _EXPECTED.get(annotation)
+        if expected and type(value) not in expected.types:
+            raise ConfigError(f"{key} of {name} must be {expected.text}, got {shortened(value)}")
+
+
+class _Expected(NamedTuple):
+    text: str
+    types: tuple[type, ...]
+
+
+_EXPECTED: dict[object, _Expected] = {
+    int: _Expected("a whole number", (int,)),
+    float: _Expected("a number", (int, float)),
+    bool: _Expected("true or false", (bool,)),
+}
+"""The types of a setting by its annotation; settings with other annotations are not checked."""
 
 
 def _takes(build: Builder, key: str) -> bool:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from musigma.networks.base import BuildSpec, Network, NetworkInfo
+from musigma.networks.bounded_build import check_size
 from musigma.networks.layers import conv3x3
 from musigma.types import ConfigError, Prediction
 
@@ -118,6 +119,8 @@ def with_sigma(network: Network, *, width: int = 160, depth: int = 4) -> WithSig
     """
     if isinstance(network, WithSigma):
         raise ConfigError("the network has a sigma branch already; mean_only(network) removes it")
+    check_size("width of the sigma branch", width, 1)
+    check_size("depth of the sigma branch", depth, 0)
     return WithSigma(network, width=width, depth=depth)
 
 

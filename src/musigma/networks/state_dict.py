@@ -126,6 +126,20 @@ def without(state: State, *prefixes: str) -> dict[str, Tensor]:
     return {key: value for key, value in state.items() if not key.startswith(prefixes)}
 
 
+def rename(state: State, names: Mapping[str, str]) -> dict[str, Tensor]:
+    """Give layers other names; those that are not named keep theirs.
+
+    Example:
+        >>> list(rename({"map.0.bias": None, "b.bias": None}, {"map.0": "conv2"}))
+        ['conv2.bias', 'b.bias']
+    """
+    renamed = {}
+    for key, value in state.items():
+        layer, _, part = key.rpartition(".")
+        renamed[f"{names[layer]}.{part}" if layer in names else key] = value
+    return renamed
+
+
 def without_mean_shift(state: State) -> dict[str, Tensor]:
     """Leave out the mean colour, which is not a weight here."""
     return without(state, *MEAN_SHIFT)

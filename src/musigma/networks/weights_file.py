@@ -2,20 +2,26 @@
 
 import hashlib
 import json
-import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save as to_safetensors
 from torch import Tensor
 
 from musigma.atomic import write_atomically
 from musigma.networks.base import SPEC_KEY, BuildSpec, Network
+from musigma.networks.bounded_build import (
+    build_without_values,
+    check_settings,
+    first_line,
+    shortened,
+)
 from musigma.networks.registry import Entry, create, entries, entry
 from musigma.networks.sigma_branch import WithSigma, with_sigma
 from musigma.networks.state_dict import (
@@ -26,17 +32,17 @@ from musigma.networks.state_dict import (
     shape,
     stored_range,
 )
+from musigma.networks.stored_tensors import read_stored_tensors
 from musigma.types import ConfigError, WeightsError
 
 SHIPPED = Path(__file__).parents[1] / "weights"
-WRAPPERS = ("params_ema", "params", "state_dict", "model", "net")
 LICENCE = (
     "Apache-2.0 for the project's own rights in the weights; they were trained on images that have "
     "terms of their own, some for research use only (see README)"
 )
 """Of the weights that ship, where their file does not say otherwise."""
 
-PREFIXES = ("module.", "_orig_mod.")
+Maker = Callable[[], Network]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,31 +94,29 @@ def read_weights_file(
 ) -> WeightsFile:
     """Read a weights file: one of ours, or one of others that is recognised by its keys.
 
+    Nothing in the file is executed. The network is built without values first, and its shapes are
+    compared with those of the tensors, before memory is taken for it.
+
     Args:
         path: The file.
         scale: Zoom factor; needed for a file that is for several.
         value_range: Range that the layers of the network work in, for files that do not tell:
             255 for most released networks, 1 for networks trained with musigma.
+
+    Raises:
+        WeightsError: If the file cannot be read, or is of no network known here.
     """
-    try:
-        with path.open("rb"):
-            pass
-    except OSError as error:
-        raise WeightsError(f"{path} could not be read ({error.strerror})") from error
-    if path.suffix == ".safetensors":
-        state, metadata = _read_safetensors(path)
-    else:
-        state, metadata = _read_pickle(path), {}
+    tensors, metadata = read_stored_tensors(path)
     if metadata:
-        try:
-            network = build(metadata)
-        except (ConfigError, KeyError, TypeError) as error:
-            raise WeightsError(f"{path.name} describes no network known here: {error}") from error
-        if scale not in (None, network.scale):
-            raise ConfigError(f"{path.name} enlarges by {network.scale}, not by {scale}")
+        make: Maker = partial(build, metadata)
     else:
-        network, state = _build_bare(path.name, state, scale, value_range)
-    _load_strictly(network, state, path)
+        make, tensors = _read_bare(path.name, tensors, scale, value_range)
+    skeleton = _skeleton(path.name, make, len(tensors))
+    if metadata and scale not in (None, skeleton.scale):
+        raise ConfigError(f"{path.name} enlarges by {skeleton.scale}, not by {scale}")
+    _check_shapes(path.name, weights_of(skeleton), tensors)
+    network = make()
+    network.load_state_dict(tensors, strict=True)
     if path.parent == SHIPPED:
         metadata = {"licence": LICENCE} | metadata
     return WeightsFile(network=network, metadata=metadata, digest=digest_of(network))
@@ -144,13 +148,38 @@ def weights_of(network: Network) -> dict[str, Tensor]:
 
 
 def build(metadata: Mapping[str, Any]) -> Network:
-    """Build the network that a weights file of ours describes."""
-    network: Network = create(
-        metadata["architecture"], scale=metadata["scale"], **metadata["settings"]
-    )
-    if metadata.get("sigma"):
-        network = with_sigma(network, **metadata["sigma"])
-    return network
+    """Build the network that a weights file of ours describes.
+
+    Raises:
+        ConfigError: If the description is not whole, or no network is like it.
+    """
+    missing = [key for key in ("architecture", "scale", "settings") if key not in metadata]
+    if missing:
+        raise ConfigError(f"the description lacks {missing[0]!r}")
+    name, scale, settings = (metadata[key] for key in ("architecture", "scale", "settings"))
+    if not isinstance(name, str) or type(scale) is not int:
+        raise ConfigError(
+            f"expected the name of a network and a whole scale, got {shortened(name)} and "
+            f"{shortened(scale)}"
+        )
+    check_settings(settings)
+    network: Network = create(name, scale=scale, **settings)
+    sigma = metadata.get("sigma")
+    if sigma is None:
+        return network
+    if not isinstance(sigma, Mapping) or sigma.keys() - {"width", "depth"}:
+        raise ConfigError(f"sigma must have a width and a depth, got {shortened(sigma)}")
+    return with_sigma(network, **sigma)
+
+
+def build_skeleton(metadata: Mapping[str, Any], *, num_tensors: int = 2000) -> Network:
+    """Build the network of `build` without values, which takes no memory.
+
+    Args:
+        metadata: What the weights file says.
+        num_tensors: About how many weights the network should have.
+    """
+    return build_without_values(partial(build, metadata), num_tensors=num_tensors)
 
 
 def describe(network: Network) -> dict[str, Any]:
@@ -168,12 +197,17 @@ def describe(network: Network) -> dict[str, Any]:
     }
 
 
+def check_weights_name(path: Path) -> None:
+    """Refuse a name that `write_weights_file` would refuse, before work is done for it."""
+    if path.suffix != ".safetensors":
+        raise WeightsError(f"{path.name} was not written: the name must end in .safetensors")
+
+
 def write_weights_file(
     path: Path, network: Network, *, half: bool = False, **metadata: Any
 ) -> None:
     """Write a weights file of ours, atomically; arguments as for `musigma.save`."""
-    if path.suffix != ".safetensors":
-        raise WeightsError(f"{path.name} was not written: the name must end in .safetensors")
+    check_weights_name(path)
     state = {
         key: (value.half() if half and value.is_floating_point() else value).contiguous().cpu()
         for key, value in weights_of(network).items()
@@ -213,31 +247,6 @@ def warm_start(network: Network, source: Network) -> list[str]:
     return [key for key in ours if key not in fitting]
 
 
-def clean_keys(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Unwrap ``params``-like dictionaries and strip the prefixes of DDP and `torch.compile`.
-
-    State dicts under numbers, as KAIR's for IRCNN, become one, with the number before each name.
-
-    Example:
-        >>> list(clean_keys({"params": {"module._orig_mod.head.0.bias": torch.zeros(1)}}))
-        ['head.0.bias']
-    """
-    for wrapper in WRAPPERS:
-        inner = state.get(wrapper)
-        if isinstance(inner, Mapping):
-            return clean_keys(inner)
-    cleaned: dict[str, Tensor] = {}
-    for key, value in state.items():
-        if key.isdigit() and isinstance(value, Mapping):
-            cleaned |= {f"{key}.{name}": inner for name, inner in clean_keys(value).items()}
-            continue
-        name = key
-        while name.startswith(PREFIXES):
-            name = name.split(".", 1)[1]
-        cleaned[name] = value
-    return cleaned
-
-
 def choose_scale(name: str, asked: int | None, scales: tuple[int, ...]) -> int:
     """Return the scale that was asked for, or the only scale that exists."""
     if asked is None and len(scales) == 1:
@@ -249,62 +258,38 @@ def choose_scale(name: str, asked: int | None, scales: tuple[int, ...]) -> int:
     return asked
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _skeleton(name: str, make: Maker, num_tensors: int) -> Network:
     try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            state = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise WeightsError(f"{path.name} is not a whole safetensors file: {error}") from error
-    try:
-        return state, json.loads(metadata.get("musigma", "{}"))
-    except ValueError as error:
-        raise WeightsError(f"the metadata of {path.name} is no JSON: {error}") from error
+        return build_without_values(make, num_tensors=num_tensors)
+    except ConfigError as error:
+        reason = first_line(error, 300)
+        raise WeightsError(f"{name} describes no network known here: {reason}") from error
 
 
-def _read_pickle(path: Path) -> dict[str, Tensor]:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about the version of the pickle
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # A broken pickle raises anything, and torch's own message advises to load it unsafely.
-        forbidden = re.search(r"GLOBAL ([\w.]+)", str(error))
-        reason = (
-            f"it would call {forbidden[1]}; re-save it as a plain state dict or as safetensors"
-            if forbidden
-            else "it is damaged or no weights file; fetch it again"
-        )
-        raise WeightsError(f"{path.name} cannot be loaded safely: {reason}") from error
-    if not isinstance(content, Mapping):
-        raise WeightsError(f"{path.name} holds a {type(content).__name__}, not a state dict")
-    return {key: value for key, value in content.items() if isinstance(key, str)}
-
-
-def _build_bare(
-    name: str, state: Mapping[str, Any], scale: int | None, value_range: float | None
-) -> tuple[Network, dict[str, Tensor]]:
-    """Build the network of a state dict without metadata, and give it our names."""
-    tensors = {k: v for k, v in clean_keys(state).items() if isinstance(v, Tensor)}
+def _read_bare(
+    name: str, tensors: dict[str, Tensor], scale: int | None, value_range: float | None
+) -> tuple[Maker, dict[str, Tensor]]:
+    """Return how to build the network of a state dict, and the state dict with our names."""
     base = {k.removeprefix("base."): v for k, v in tensors.items() if k.startswith("base.")}
     if not base or not any(key.startswith("branch.") for key in tensors):
-        return _build_base(name, tensors, scale, value_range)
-    network, base = _build_base(name, base, scale, value_range)
+        spec, adapted = _read_base(name, tensors, scale, value_range)
+        return partial(_create, spec), adapted
+    spec, base = _read_base(name, base, scale, value_range)
     branch = {key: value for key, value in tensors.items() if key.startswith("branch.")}
     try:
         width = shape(branch, "branch.upsampler.0.weight", 4)[1]
     except NotThisNetwork as error:
         raise WeightsError(f"the sigma branch in {name} is not whole") from error
     depth = count(branch, r"branch\.body\.\d+\.weight") // 2  # a convolution and a PReLU each
-    state = {f"base.{key}": value for key, value in base.items()} | branch
-    return with_sigma(network, width=width, depth=depth), state
+    adapted = {f"base.{key}": value for key, value in base.items()} | branch
+    return lambda: with_sigma(_create(spec), width=width, depth=depth), adapted
 
 
-def _build_base(
+def _read_base(
     name: str, state: dict[str, Tensor], scale: int | None, value_range: float | None
-) -> tuple[Network, dict[str, Tensor]]:
+) -> tuple[BuildSpec, dict[str, Tensor]]:
     if SPEC_KEY in state:
-        return _build_ours(name, state, scale, value_range), state
+        return _read_ours(name, state, scale, value_range), state
     registered, own_scale, settings = _recognise(name, state)
     scales = registered.scales if own_scale is None else (own_scale,)
     if not set(scales) <= set(registered.scales):
@@ -316,20 +301,21 @@ def _build_base(
         _warn_of_range(name)
     try:
         adapted = registered.adapt(state) if registered.adapt else state
-        return _create(name, BuildSpec(registered.name, chosen, settings)), adapted
     except NotThisNetwork as error:
         raise WeightsError(f"{name} looks like {registered.name}, but parts are missing") from error
+    return BuildSpec(registered.name, chosen, settings), adapted
 
 
-def _build_ours(
+def _read_ours(
     name: str, state: dict[str, Tensor], scale: int | None, value_range: float | None
-) -> Network:
-    """Build the network that a state dict of ours describes, and take the description out."""
+) -> BuildSpec:
+    """Return how a state dict of ours says it was built, and take that out of it."""
     try:
         spec = BuildSpec.from_tensor(state.pop(SPEC_KEY))
         registered = entry(spec.name)
     except ValueError as error:
-        raise WeightsError(f"{name} describes no network known here: {error}") from error
+        reason = first_line(error)
+        raise WeightsError(f"{name} describes no network known here: {reason}") from error
     recognised = registered.recognise(state) if registered.recognise else None
     serves_all = recognised is not None and recognised[1] is None
     scales = registered.scales if serves_all else (spec.scale,)
@@ -337,24 +323,21 @@ def _build_ours(
     settings = (
         spec.settings if value_range is None else spec.settings | {"value_range": value_range}
     )
-    return _create(name, BuildSpec(spec.name, chosen, settings))
+    return BuildSpec(spec.name, chosen, settings)
 
 
-def _create(name: str, spec: BuildSpec) -> Network:
-    try:
-        return create(spec.name, scale=spec.scale, **spec.settings)
-    except Exception as error:
-        # The settings come from a file, so that a constructor may meet anything.
-        raise WeightsError(f"{name} describes no network known here: {error}") from error
+def _create(spec: BuildSpec) -> Network:
+    check_settings(spec.settings)
+    return create(spec.name, scale=spec.scale, **spec.settings)
 
 
 def _recognise(name: str, state: Mapping[str, Tensor]) -> tuple[Entry, int | None, dict[str, Any]]:
     for recognise in _recognisers():
         recognised: Recognised | None = recognise(state)
         if recognised is not None:
-            found_name, scale, settings = recognised
-            return entry(found_name), scale, settings
-    sample = ", ".join(list(state)[:3]) or "nothing"
+            name_of_network, scale, settings = recognised
+            return entry(name_of_network), scale, settings
+    sample = ", ".join(shortened(key) for key in list(state)[:3]) or "nothing"
     raise WeightsError(
         f"{name} is no file of a network known here (it holds {sample}, ...); "
         "'musigma models' lists them"
@@ -383,9 +366,19 @@ def _is_spec(key: str) -> bool:
     return key == SPEC_KEY or key.endswith(f".{SPEC_KEY}")
 
 
-def _load_strictly(network: Network, state: Mapping[str, Tensor], path: Path) -> None:
-    try:
-        network.load_state_dict(state, strict=True)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise WeightsError(f"{path.name} does not fit its network: {reason[:300]}") from error
+def _check_shapes(name: str, expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse tensors that are not those of the network, before memory is taken for it."""
+    missing = [key for key in expected if key not in tensors]
+    unknown = [key for key in tensors if key not in expected]
+    problems = []
+    if missing:
+        problems.append(f"{len(missing)} weights are missing, such as {missing[0]}")
+    if unknown:
+        problems.append(f"{len(unknown)} are unknown, such as {shortened(unknown[0])}")
+    common = [key for key in expected if key in tensors]
+    differing = [key for key in common if expected[key].shape != tensors[key].shape]
+    for key in differing[:1]:
+        ours, theirs = tuple(expected[key].shape), tuple(tensors[key].shape)
+        problems.append(f"{key} has the shape {shortened(theirs)}, expected {ours}")
+    if problems:
+        raise WeightsError(f"{name} does not fit its network: {'; '.join(problems)}")

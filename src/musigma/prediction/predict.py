@@ -318,12 +318,13 @@ def _attempt(engine: Engine, pieces: Tensor) -> Prediction | None:
     try:
         return engine(pieces)
     except Exception as error:
-        if not _is_out_of_memory(error):
+        if not is_out_of_memory(error):
             raise
         return None
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error says that the memory of a device or of the host is used up."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
     return any(mark in str(error) for mark in _OUT_OF_MEMORY)

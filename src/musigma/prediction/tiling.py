@@ -109,13 +109,20 @@ def tile_for_memory(network: Network, *, memory: int, width: int = 0) -> int:
     rest = max(0, memory - fixed)
     side = math.floor(math.sqrt(half**2 + (rest + per_row * border) / per_pixel) - half)
     if side <= border:
-        needed = per_pixel * (border + 1) ** 2 + per_row + fixed
+        needed = least_memory_for_tiles(network, width=width)
         raise ConfigError(
             f"{memory / 2**20:.0f} MiB are too few for one tile with its border of "
             f"{border_of(network)} pixels; set `memory` to at least "
             f"{math.ceil(needed / 2**20)} MiB"
         )
     return min(side - border, MAX_TILE)
+
+
+def least_memory_for_tiles(network: Network, *, width: int = 0) -> int:
+    """Return the bytes that the smallest tile needs; arguments are those of `tile_for_memory`."""
+    border = 2 * (border_of(network) + network.size_multiple - 1)
+    fixed = 4 * network.fixed_activation_floats
+    return bytes_per_pixel(network) * (border + 1) ** 2 + bytes_per_row(network, width) + fixed
 
 
 def bytes_per_pixel(network: Network) -> int:

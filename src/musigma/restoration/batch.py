@@ -1,5 +1,6 @@
 """Restore many files: pictures are read and written in other threads while the network runs."""
 
+import logging
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -11,20 +12,25 @@ from queue import SimpleQueue
 from threading import Semaphore
 from typing import Self
 
-from musigma.images.decoding import image_size
-from musigma.images.listing import ImageSource
+from musigma.images.decoding import declared_size
+from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
 from musigma.prediction.engines import Engine
+from musigma.prediction.predict import is_out_of_memory
 from musigma.restoration.options import Options, engine_for
 from musigma.restoration.restore_file import (
     Job,
     Restored,
+    check_options,
     compute_strips,
+    output_bytes,
+    picture_memory,
     read_picture,
     write_results,
 )
-from musigma.types import ImageError, Prediction
+from musigma.types import ImageError, MusigmaError, Prediction
 
+_LOGGER = logging.getLogger(__name__)
 FileProgress = Callable[[ImageSource, int, int], None]
 NUM_THREADS = min(4, os.cpu_count() or 1)
 """Number of threads that read, and of threads that write."""
@@ -38,6 +44,22 @@ class Failed:
     error: str
 
 
+def failure_of(source: Path, error: Exception) -> Failed:
+    """Return the failure of one file in one line, whatever the error is."""
+    _LOGGER.debug("%s failed", source, exc_info=error)
+    if isinstance(error, ImageError):
+        return Failed(source=source, error=str(error))
+    if isinstance(error, MusigmaError):
+        text = str(error)
+    elif is_out_of_memory(error):
+        text = "there is not enough memory for it; set `memory` to less, or close other programs"
+    elif isinstance(error, OSError):
+        text = f"could not be restored ({error.strerror or error})"
+    else:
+        text = f"could not be restored ({type(error).__name__}: {error}); --debug shows where"
+    return Failed(source=source, error=str(image_error(source, text)))
+
+
 def restore_files(
     model: Model,
     sources: Sequence[ImageSource],
@@ -48,8 +70,11 @@ def restore_files(
 ) -> Iterator[Restored | Failed]:
     """Restore picture files as `restore_file` does; yield the outcome of each when it is known.
 
-    Pictures that are in memory at the same time, with their results, take at most half of
-    ``options.memory`` in addition to the tiles. A picture that needs more is processed alone.
+    Any error of one file is the outcome of that file; the others are done. What is wrong for every
+    file, such as a model without sigma, is raised before the first one.
+
+    Pictures that are in memory at the same time take at most an eighth of ``options.memory``, and
+    the tiles the rest. A picture that needs more is processed alone, with smaller tiles.
 
     Args:
         model: The model.
@@ -58,6 +83,7 @@ def restore_files(
         engine: The engine of `engine_for` for these options, if it was made already.
         progress: Called after each tile with the file, the number of its tiles done and of all.
     """
+    check_options(model, options)
     engine = engine or engine_for(model, options)
     with _Batch(model, options, engine, progress) as batch:
         batch.waiting.extend(sources)
@@ -130,10 +156,11 @@ class _Batch:
 
     def start_reading(self) -> None:
         """Start to read as many pictures as there are threads and memory for."""
+        limit = picture_memory(self.options)
         while self.waiting and len(self.reading) < NUM_THREADS:
             source = self.waiting[0]
-            size = _bytes_in_memory(self.model, source)
-            if self.num_bytes and sum(self.num_bytes.values()) + size > self.options.memory // 2:
+            size = _bytes_in_memory(self.model, source, self.options)
+            if self.num_bytes and sum(self.num_bytes.values()) + size > limit:
                 return
             self.num_bytes[self.waiting.popleft()] = size
             job = self.readers.submit(
@@ -144,15 +171,22 @@ class _Batch:
     def restore_next(self) -> Iterator[Failed]:
         """Compute the picture that was read first; a writer gets its rows."""
         source, reading = self.reading.popleft()
-        try:
-            job = reading.result()
-        except ImageError as error:
+        if isinstance(error := reading.exception(), Exception):
             del self.num_bytes[source]
-            yield Failed(source=source.path, error=str(error))
+            yield failure_of(source.path, error)
             return
+        job = reading.result()
         strips = StripQueue()
-        self.writing[self.writers.submit(_write, job, strips)] = source
-        self._compute(job, strips)
+        try:
+            self.writing[self.writers.submit(_write, job, strips)] = source
+            self._compute(job, strips)
+        except BaseException as error:
+            strips.end(error)  # the writer fails with it, and that is the outcome of the file
+            if not isinstance(error, Exception):  # the user has stopped the run
+                raise
+            if source not in self.writing.values():  # the system allows no further thread
+                del self.num_bytes[source]
+                yield failure_of(source.path, error)
 
     def finished(self, *, block: bool) -> Iterator[Restored | Failed]:
         """Yield the outcome of the files that were written; wait for one if `block` is true."""
@@ -160,10 +194,10 @@ class _Batch:
         for writing in done:
             source = self.writing.pop(writing)
             del self.num_bytes[source]
-            try:
+            if isinstance(error := writing.exception(), Exception):
+                yield failure_of(source.path, error)
+            else:
                 yield writing.result()
-            except ImageError as error:
-                yield Failed(source=source.path, error=str(error))
 
     def _compute(self, job: Job, strips: StripQueue) -> None:
         report = self.progress
@@ -172,15 +206,10 @@ class _Batch:
             if report is not None:
                 report(job.source, done, total)
 
-        try:
-            with closing(compute_strips(job, self.engine, progress=progress)) as computed:
-                for strip in computed:
-                    if not strips.put(strip):
-                        break  # the writer has failed; its outcome says why
-        except BaseException as error:
-            strips.end(error)
-            if not isinstance(error, ImageError):  # which is the outcome of this file alone
-                raise
+        with closing(compute_strips(job, self.engine, progress=progress)) as computed:
+            for strip in computed:
+                if not strips.put(strip):
+                    break  # the writer has failed; its outcome says why
         strips.end()
 
 
@@ -191,15 +220,15 @@ def _write(job: Job, strips: StripQueue) -> Restored:
         strips.stop()
 
 
-def _bytes_in_memory(model: Model, source: ImageSource) -> int:
-    """Estimate the memory of a picture and its rows in progress; 0 for a file that is no picture.
+def _bytes_in_memory(model: Model, source: ImageSource, options: Options) -> int:
+    """Estimate the memory of a picture and its result; 0 for a file that is no picture.
 
     Reading such a file will say what is wrong with it.
     """
     try:
-        height, width = image_size(source.path)
+        declared = declared_size(source.path)
+        num_pixels = declared.height * declared.width
+        result = output_bytes(model, source, options, num_pixels)
     except ImageError:
         return 0
-    network = model.network
-    per_pixel = 8 + 4 * network.out_channels * network.scale**2 * (1 + model.has_sigma)
-    return height * width * per_pixel
+    return max(declared.decoding_bytes, declared.sample_bytes + result)

@@ -13,10 +13,10 @@ from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
 from musigma.prediction.device import limit_threads
 from musigma.prediction.engines import Engine
-from musigma.restoration.batch import Failed
+from musigma.restoration.batch import Failed, failure_of
 from musigma.restoration.options import Options, engine_for
-from musigma.restoration.restore_file import Restored, restore_file
-from musigma.types import ConfigError, ImageError, MusigmaError
+from musigma.restoration.restore_file import Restored, check_options, restore_file
+from musigma.types import ConfigError, MusigmaError
 
 NUM_RETRIES = 5
 """How often the task of a worker that died is repeated."""
@@ -41,6 +41,7 @@ def restore_on_ray(
         device: Where each worker computes, as for `Model.to`.
     """
     ray = _import_ray()
+    check_options(model, options)
     if ray.is_initialized():
         yield from _spread(ray, model, sources, options, device)
         return
@@ -91,11 +92,12 @@ def _restore(
     """Run in a worker; errors are returned, since Ray would wrap those that are raised."""
     try:
         model, engine = _prepared(shared[0], options, device)
-        return restore_file(model, source, options, engine=engine)
-    except ImageError as error:
-        return Failed(source=source.path, error=str(error))
-    except MusigmaError as error:
+    except MusigmaError as error:  # of all files
         return error
+    try:
+        return restore_file(model, source, options, engine=engine)
+    except Exception as error:  # noqa: BLE001 - any error of one file is its outcome
+        return failure_of(source.path, error)
 
 
 @lru_cache(maxsize=1)

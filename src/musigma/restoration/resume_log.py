@@ -7,57 +7,84 @@ from pathlib import Path
 from typing import Any
 
 from musigma._version import __version__
+from musigma.atomic import write_atomically
 from musigma.model import Model
 from musigma.restoration.options import Options, tiles_are_exact
-from musigma.restoration.restore_file import Restored
+from musigma.restoration.restore_file import Restored, file_stamp
 
 NAME = ".musigma.jsonl"
-UNFINISHED_FILES = ".musigma-*.part"
+DAMAGED_NAME = ".musigma.damaged.jsonl"
+"""Where a log goes that has damaged lines."""
+_START = '{"source"'
 
 
 class ResumeLog:
     """A log with one line for each restored file, appended when all its results are written.
 
     A file is done if a line says that it was restored with the same settings, and if the source and
-    the results still have the size and the time of that line.
+    the results still have the size and the time of that line. The time of the source is the one
+    before it was read.
 
     Args:
         model: What restores the files.
         options: How, and into which folder.
+
+    Attributes:
+        num_damaged: Lines that no run has written. Half a line, which a killed run may leave, is
+            not counted.
     """
 
     def __init__(self, model: Model, options: Options) -> None:
         self.options = options
         self.path = options.folder / NAME
         self.settings = settings_digest(model, options)
-        self._entries = {entry["source"]: entry for entry in _read_entries(self.path)}
+        entries, self.num_damaged = _read_entries(self.path)
+        self._entries = {entry["source"]: entry for entry in entries}
 
-    def is_done(self, source: Path) -> bool:
-        """Return whether the results of a source are complete and up to date."""
+    def is_done(self, source: Path, name: Path | None = None) -> bool:
+        """Return whether the results of a source are complete and up to date.
+
+        Args:
+            source: The file.
+            name: Name of its result in the folder, where another one does not count.
+        """
         entry = self._entries.get(_absolute(source))
         if entry is None or entry["settings"] != self.settings:
             return False
-        stamps = {name: _stamp(self.options.folder / name) for name in entry["results"]}
-        return bool(entry["stamp"] == _stamp(source) and entry["results"] == stamps)
+        if name is not None and name.as_posix() not in entry["results"]:
+            return False
+        stamps = {name: file_stamp(self.options.folder / name) for name in entry["results"]}
+        return bool(entry["stamp"] == file_stamp(source) and entry["results"] == stamps)
 
     def add(self, restored: Restored) -> None:
         """Log a file that is done."""
         paths = [restored.output, *restored.files.values()]
-        results = {path.relative_to(self.options.folder).as_posix(): _stamp(path) for path in paths}
+        folder = self.options.folder
+        results = {path.relative_to(folder).as_posix(): file_stamp(path) for path in paths}
         entry = {
             "source": _absolute(restored.source),
-            "stamp": _stamp(restored.source),
+            "stamp": restored.source_stamp,
             "settings": self.settings,
             "results": results,
         }
-        with self.path.open("a", encoding="utf-8") as file:
-            # The line break comes first: it ends the half line that a killed run may have left.
-            file.write("\n" + json.dumps(entry))
+        # The line break comes first: it ends the half line that a killed run may have left. One
+        # call writes the line, so that lines of two runs are not mixed.
+        with self.path.open("ab", buffering=0) as file:
+            file.write(b"\n" + json.dumps(entry).encode())
 
-    def remove_unfinished_files(self) -> None:
-        """Remove the temporary files of an interrupted run; no other run may use the folder."""
-        for part in self.options.folder.rglob(UNFINISHED_FILES):
-            part.unlink(missing_ok=True)
+    def set_damaged_aside(self) -> Path | None:
+        """Keep a damaged log under another name, and start a new one with its good lines.
+
+        Returns:
+            The damaged log, or `None` where nothing is damaged.
+        """
+        if not self.num_damaged:
+            return None
+        aside = self.path.with_name(DAMAGED_NAME)
+        self.path.replace(aside)
+        lines = [json.dumps(entry) for entry in self._entries.values()]
+        write_atomically(self.path, "\n".join(lines).encode())
+        return aside
 
 
 def settings_digest(model: Model, options: Options) -> str:
@@ -72,21 +99,24 @@ def settings_digest(model: Model, options: Options) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _read_entries(path: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of a log; a damaged line means only that its file is not done."""
+def _read_entries(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Return the entries of a log and the number of damaged lines, whose files are not done."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
-        return []
-    entries = []
-    for line in text.splitlines():
+        return [], 0
+    entries, num_damaged = [], 0
+    for line in filter(str.strip, text.splitlines()):
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
-            continue  # empty, or half a line
+            num_damaged += not line.startswith(_START)
+            continue
         if _is_entry(entry):
             entries.append(entry)
-    return entries
+        else:
+            num_damaged += 1
+    return entries, num_damaged
 
 
 def _is_entry(entry: Any) -> bool:
@@ -97,12 +127,3 @@ def _is_entry(entry: Any) -> bool:
 
 def _absolute(source: Path) -> str:
     return str(source.absolute())
-
-
-def _stamp(path: Path) -> list[int] | None:
-    """Return size and time of a file, or `None` where there is none."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError):  # a damaged log may hold names that no system allows
-        return None
-    return [status.st_size, status.st_mtime_ns]

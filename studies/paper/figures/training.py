@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from itertools import chain, cycle
+from math import nan
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from musigma.evaluation.record import Record
 from musigma.types import DataError
 from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, label_ends, new_figure, style
 from studies.paper.measurements import RecordSet
-from studies.paper.study import ALL, REFERENCE, budget_key, find_studies
+from studies.paper.study import ALL, REFERENCE, Outcome, budget_key, find_studies
 from studies.paper.tables import training_length
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def draw_study(record_set: RecordSet) -> Drawing:
     ]
     caption = (
         f"What an objective gains over {REFERENCE} at the same data, updates and seeds. Dots: the "
-        "mean over images and seeds; bars: the 95 % interval from 10,000 paired resamples of both. "
-        "Where a bar crosses the line, the sign is open. The axis is linear up to "
+        "mean over images and seeds; bars: the 95 % interval, which counts both, of each bar by "
+        "itself. Where a bar crosses the line, the sign is open. The axis is linear up to "
         f"{LINEAR} dB on either side and logarithmic beyond."
     )
     return Drawing(figure, caption, tuple(dict.fromkeys(chain.from_iterable(sources))))
@@ -137,19 +138,25 @@ def _moving_mean(values: Any, reach: int = 2) -> Any:
     )
 
 
-def _draw_gains(axes: "Axes", outcomes: Mapping[str, Any], sets: tuple[str, ...]) -> None:
+def _draw_gains(
+    axes: "Axes", outcomes: Mapping[str, Mapping[str, Outcome]], sets: tuple[str, ...]
+) -> None:
     others = [objective for objective in outcomes if objective != REFERENCE]
-    shown = [name for name in sets if any(_gain(outcomes[o], name) for o in others)]
+    compared = {
+        name for o in others for name, outcome in outcomes[o].items() if outcome.gain is not None
+    }
+    shown = [name for name in sets if name in compared]
     axes.axvline(0, color=QUIET, linewidth=1)
     for number, name in enumerate(shown):
         colour = INK if name == ALL else COLOURS[number % len(COLOURS)]
         for row, objective in enumerate(others):
-            gain = _gain(outcomes[objective], name)
-            if gain is not None:
+            outcome = outcomes[objective].get(name)
+            if outcome is not None and outcome.gain is not None:
                 y = row + 0.6 * ((number + 0.5) / len(shown) - 0.5)
                 label = name if row == 0 else None
-                axes.plot(gain[1:], (y, y), color=colour, linewidth=1.4, label=label)
-                axes.plot(gain.mean, y, "o", color=colour, markersize=4)
+                ends = outcome.difference.interval()[1:] if outcome.difference else (nan, nan)
+                axes.plot(ends, (y, y), color=colour, linewidth=1.4, label=label)
+                axes.plot(outcome.gain, y, "o", color=colour, markersize=4)
     axes.set(yticks=range(len(others)), yticklabels=others, ylim=(len(others) - 0.5, -0.5))
     axes.tick_params("y", length=0, labelcolor=INK)
     axes.grid(visible=False, axis="y")
@@ -163,8 +170,3 @@ def _ticks_within(left: float, right: float) -> list[float]:
         for tick in (*(-size for size in reversed(sizes)), 0.0, *sizes)
         if left <= tick <= right
     ]
-
-
-def _gain(by_set: Mapping[str, Any], name: str) -> Any:
-    outcome = by_set.get(name)
-    return outcome.gain if outcome is not None else None

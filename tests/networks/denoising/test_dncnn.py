@@ -54,13 +54,24 @@ def test_foreign_file(name, tmp_path):
         assert torch.equal(model.network(image).mean, ours(image).mean)
 
 
-@pytest.mark.parametrize(("stack", "bias"), [("model", True), ("dncnn", False)])
-def test_batch_norms_are_folded(stack, bias, tmp_path):
-    # KAIR trains Conv + BN + ReLU between the first and the last layer (models/basicblock.py).
-    layers = [nn.Conv2d(1, 8, 3, padding=1, bias=bias), nn.ReLU()]
+@pytest.mark.parametrize(
+    ("stack", "first", "other", "eps"),
+    [
+        # KAIR trains Conv + BN + ReLU between the first and the last layer (models/basicblock.py).
+        ("model", True, True, 1e-4),
+        # The authors' code of 2017 (cszn/DnCNN): only the first convolution has a bias.
+        ("dncnn", True, False, 1e-4),
+        # SaoYan/DnCNN-PyTorch: no biases, and batch norms as PyTorch makes them.
+        ("dncnn", False, False, 1e-5),
+    ],
+)
+def test_batch_norms_are_folded(stack, first, other, eps, tmp_path):
+    layers = [nn.Conv2d(1, 8, 3, padding=1, bias=first), nn.ReLU()]
     for _ in range(2):
-        layers += [nn.Conv2d(8, 8, 3, padding=1, bias=bias), nn.BatchNorm2d(8, eps=1e-4), nn.ReLU()]
-    theirs = nn.Sequential(*layers, nn.Conv2d(8, 1, 3, padding=1, bias=bias))
+        layers += [nn.Conv2d(8, 8, 3, padding=1, bias=other), nn.BatchNorm2d(8, eps=eps), nn.ReLU()]
+    theirs = nn.Sequential(*layers, nn.Conv2d(8, 1, 3, padding=1, bias=other))
+    for layer in layers[2::3]:
+        layer.weight.data *= 0.03  # small variances, so that epsilon counts
     image = torch.rand(4, 1, 9, 7, generator=torch.Generator().manual_seed(0))
     theirs.train()(image)  # moves the running means and variances away from 0 and 1
     theirs.eval()

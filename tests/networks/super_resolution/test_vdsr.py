@@ -3,9 +3,10 @@ import torch
 
 from helpers.networks import released
 from musigma.functional.color import rgb_to_ycbcr
-from musigma.functional.resize import bicubic_up
+from musigma.functional.resize import resize
 from musigma.model import load_file
 from musigma.networks import card, create
+from musigma.networks.state_dict import rename
 from musigma.networks.super_resolution.vdsr import recognise
 from musigma.networks.weights_file import weights_of
 
@@ -56,6 +57,31 @@ def test_foreign_file_of_the_luma_form(tmp_path):
     check_same(ours, load_file(tmp_path / "a", scale=4), "vdsr-y")
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_released_files_of_the_luma_form_by_other_names(tmp_path, bias):
+    ours = create("vdsr-y", scale=2, width=8, bias=bias).eval()
+    state = weights_of(ours)
+    # Lornatang/VDSR-PyTorch.
+    names = {"input": "conv1.0", "output": "conv2"}
+    names |= {f"residual_layer.{n}.conv": f"trunk.{n}.conv" for n in range(18)}
+    torch.save({"state_dict": rename(state, names)}, tmp_path / "a.pth")
+    check_same(ours, load_file(tmp_path / "a.pth", scale=2), "vdsr-y")
+    # The names of the form on RGB, with one channel.
+    names = {"input": "body.0.0", "output": "body.19.0"}
+    names |= {f"residual_layer.{n}.conv": f"body.{n + 1}.0" for n in range(18)}
+    torch.save(rename(state, names), tmp_path / "b.pth")
+    check_same(ours, load_file(tmp_path / "b.pth", scale=2), "vdsr-y")
+
+
+@pytest.mark.parametrize("name", ["vdsr", "vdsr-y"])
+def test_files_with_biases(tmp_path, name):
+    # The weights of the authors have biases.
+    ours = create(name, scale=2, width=8, bias=True).eval()
+    torch.save(weights_of(ours), tmp_path / "a.pth")
+    options = {"value_range": 1.0} if name == "vdsr" else {}
+    check_same(ours, load_file(tmp_path / "a.pth", scale=2, **options), name)
+
+
 def check_same(network, model, name):
     assert model.name == name
     degraded = torch.rand(1, 3, 7, 5, generator=torch.Generator().manual_seed(0))
@@ -83,7 +109,8 @@ def test_luma_form_keeps_the_chroma_of_the_bicubic_image():
     degraded = torch.rand(
         1, 3, 7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64
     )
-    before, after = rgb_to_ycbcr(bicubic_up(degraded, 3)), rgb_to_ycbcr(network(degraded).mean)
+    # Nothing is rounded on the way, as in the published evaluation.
+    before, after = rgb_to_ycbcr(resize(degraded, scale=3)), rgb_to_ycbcr(network(degraded).mean)
     torch.testing.assert_close(after[:, 1:], before[:, 1:])
     expected = before[:, :1] + network.output(network.features(degraded))
     torch.testing.assert_close(after[:, :1], expected)

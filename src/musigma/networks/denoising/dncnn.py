@@ -19,8 +19,11 @@ from musigma.networks.state_dict import (
 from musigma.networks.tile_exact_layers import WideConv2d
 
 NAME = re.compile(r"(model|dncnn)\.\d+\.\w+")
-EPSILON = 1e-4
-"""What KAIR's batch norms add to the variance."""
+EPSILON_OF_AUTHORS = 1e-4
+"""What the batch norms of the authors' code (DnCNN's own, and KAIR) add to the variance."""
+
+EPSILON_OF_PYTORCH = 1e-5
+"""What batch norms add by default, as in SaoYan/DnCNN-PyTorch."""
 
 
 def plain_stack(
@@ -106,14 +109,21 @@ def fold(state: State) -> dict[str, Tensor]:
     folded: dict[str, Tensor] = {}
     layers = [key for key, value in state.items() if NAME.fullmatch(key) and value.ndim == 4]
     used = set()
+    epsilon = _epsilon(state, layers)
     for number, key in enumerate(layers):
         stack, index = key.split(".")[:2]
         conv, norm = f"{stack}.{index}", f"{stack}.{int(index) + 1}"
-        weight, bias = fold_batch_norm(state, conv, norm, epsilon=EPSILON)
+        weight, bias = fold_batch_norm(state, conv, norm, epsilon=epsilon)
         folded |= {f"model.{2 * number}.weight": weight, f"model.{2 * number}.bias": bias}
         used |= {conv, norm} if f"{norm}.running_var" in state else {conv}
     _check_whole(state, used)
     return folded
+
+
+def _epsilon(state: State, layers: Sequence[str]) -> float:
+    """Tell from the first convolution who trained: with the authors' code it has a bias."""
+    has_bias = bool(layers) and layers[0].removesuffix("weight") + "bias" in state
+    return EPSILON_OF_AUTHORS if has_bias else EPSILON_OF_PYTORCH
 
 
 def _check_whole(state: State, used: set[str]) -> None:

@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 from torch import Tensor, nn
 
-from musigma.functional.color import rgb_to_y
 from musigma.networks.base import Network, NetworkInfo
-from musigma.networks.bicubic_layer import enlarge, enlarge_8_bit, radius_before_enlarging
+from musigma.networks.bicubic_layer import enlarge, radius_before_enlarging
 from musigma.networks.layers import MeanShift, conv3x3
 from musigma.networks.registry import Variant, register_variants
 from musigma.networks.state_dict import (
@@ -15,11 +14,13 @@ from musigma.networks.state_dict import (
     State,
     count,
     recogniser,
+    rename,
     require,
     shape,
     stored_range,
     without_mean_shift,
 )
+from musigma.networks.super_resolution.on_luma import OnLuma
 
 NUM_LAYERS = 20
 """Convolutions of the published network."""
@@ -72,11 +73,11 @@ class VDSR(Network):
 
 
 class ConvReLU(nn.Module):
-    """A convolution without bias and its activation."""
+    """A convolution and its activation."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, bias: bool) -> None:
         super().__init__()
-        self.conv = conv3x3(width, width, bias=False)
+        self.conv = conv3x3(width, width, bias=bias)
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, features: Tensor) -> Tensor:
@@ -84,45 +85,61 @@ class ConvReLU(nn.Module):
         return self.relu(self.conv(features))
 
 
-class VDSRY(Network):
-    """VDSR as published: it corrects the luma, the chroma stays bicubic; no biases.
-
-    The input and the result are RGB. The enlarged image is rounded to 8 bits before its luma is
-    taken, as in the published evaluation.
+class OneChannelVDSR(Network):
+    """VDSR on one channel, with the names of the released file for PyTorch.
 
     Args:
         scale: 2, 3 or 4; the weights are the same for all of them.
         num_layers: Convolutions, the first and the last included.
         width: Channels of every layer between.
+        bias: Whether the convolutions have biases.
     """
 
-    def __init__(self, *, scale: int, num_layers: int = NUM_LAYERS, width: int = 64) -> None:
+    def __init__(
+        self, *, scale: int, num_layers: int = NUM_LAYERS, width: int = 64, bias: bool = False
+    ) -> None:
         super().__init__()
         self.info = NetworkInfo(
             scale=scale,
             task="super-resolution",
+            in_channels=1,
+            out_channels=1,
             feature_channels=width,
             feature_scale=1,
             feature_receptive_radius=radius_before_enlarging(num_layers - 1, scale),
             receptive_radius=radius_before_enlarging(num_layers, scale),
-            luma_only=True,
         )
-        self.input = conv3x3(1, width, bias=False)
+        between = [ConvReLU(width, bias=bias) for _ in range(num_layers - 2)]
+        self.input = conv3x3(1, width, bias=bias)
         self.relu = nn.ReLU(inplace=True)
-        self.residual_layer = nn.Sequential(*[ConvReLU(width) for _ in range(num_layers - 2)])
-        self.output = conv3x3(width, 1, bias=False)
+        self.residual_layer = nn.Sequential(*between)
+        self.output = conv3x3(width, 1, bias=bias)
         init_plain([self.input, *self.residual_layer])
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the input of the last convolution."""
-        luma = rgb_to_y(enlarge_8_bit(degraded, self.scale))
-        return self.residual_layer(self.relu(self.input(luma)))
+        return self.residual_layer(self.relu(self.input(enlarge(degraded, self.scale))))
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Add the residual to the luma of the enlarged image."""
-        # With constant chroma, a change of luma changes all three colours equally; luma from black
-        # to white spans 219 of 255 levels.
-        return enlarge_8_bit(degraded, self.scale) + self.output(features) * (255 / 219)
+        """Add the residual to the enlarged image."""
+        return enlarge(degraded, self.scale) + self.output(features)
+
+
+class VDSRY(OnLuma, OneChannelVDSR):
+    """VDSR as published: it corrects the luma, the chroma stays bicubic.
+
+    Args:
+        scale: 2, 3 or 4; the weights are the same for all of them.
+        num_layers: Convolutions, the first and the last included.
+        width: Channels of every layer between.
+        bias: Whether the convolutions have biases, as those of the authors have.
+    """
+
+    def __init__(
+        self, *, scale: int, num_layers: int = NUM_LAYERS, width: int = 64, bias: bool = False
+    ) -> None:
+        super().__init__(scale=scale, num_layers=num_layers, width=width, bias=bias)
+        self._take_rgb()
 
 
 def init_plain(layers: Iterable[nn.Module]) -> None:
@@ -155,14 +172,37 @@ def recognise(state: State) -> Recognised:
     return "vdsr", None, settings
 
 
+def adapt_luma(state: State) -> dict[str, Tensor]:
+    """Give the layers of a VDSR on luma our names.
+
+    Lornatang/VDSR-PyTorch calls them ``conv1.0``, ``trunk.N.conv`` and ``conv2``. The names of the
+    form on RGB, ``body.N.0``, occur with one channel, too.
+    """
+    last = count(state, r"body\.\d+\.0\.weight") - 1
+    names = {"conv1.0": "input", "conv2": "output", "body.0.0": "input", f"body.{last}.0": "output"}
+    for number in range(max(last, count(state, r"trunk\.\d+\.conv\.weight"))):
+        names[f"trunk.{number}.conv"] = f"residual_layer.{number}.conv"
+        if 0 < number < last:
+            names[f"body.{number}.0"] = f"residual_layer.{number - 1}.conv"
+    return rename(without_mean_shift(state), names)
+
+
 @recogniser
 def recognise_luma(state: State) -> Recognised:
     """Tell whether a state dict is a VDSR on luma."""
-    width = shape(state, "input.weight", 4)[0]
-    for key in ("residual_layer.0.conv.weight", "output.weight"):
-        shape(state, key, 4)
+    is_named = count(state, r"input\.weight|conv1\.0\.weight") == 1
+    state = adapt_luma(state)
+    width, *rest = shape(state, "input.weight", 4)
+    require(rest == [1, 3, 3] and shape(state, "output.weight", 4) == (1, width, 3, 3))
     num_layers = 2 + count(state, r"residual_layer\.\d+\.conv\.weight")
-    return "vdsr-y", None, {"num_layers": num_layers, "width": width}
+    require(count(state, r".*weight") == num_layers)
+    # Any stack of convolutions could be called body.
+    require(num_layers > 2 if is_named else num_layers == NUM_LAYERS)
+    for number in range(num_layers - 2):
+        sides = shape(state, f"residual_layer.{number}.conv.weight", 4)
+        require(sides == (width, width, 3, 3))
+    settings = {"num_layers": num_layers, "width": width, "bias": "input.bias" in state}
+    return "vdsr-y", None, settings
 
 
 PAPER = (
@@ -185,4 +225,5 @@ register_variants(
     paper=PAPER,
     year=2016,
     recognise=recognise_luma,
+    adapt=adapt_luma,
 )

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from musigma.atomic import write_atomically
 from musigma.networks import Network, entry, num_params
+from musigma.networks.bounded_build import MAX_VALUES
+from musigma.networks.stored_tensors import parse_metadata
 from musigma.networks.weights_file import describe
 from musigma.prediction.engines.base import in_evaluation_mode
 from musigma.types import ConfigError, WeightsError
@@ -24,6 +26,7 @@ AXES = {0: "batch", 2: "height", 3: "width"}
 """Names of the free axes of the input."""
 
 _KEY = "musigma"
+_MAX_BYTES = 4 * MAX_VALUES + 2**26
 
 HalfWidth = Callable[[Tensor], Tensor]
 
@@ -133,18 +136,31 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
-        properties = onnx.load(path).metadata_props
+        _check_is_onnx(path)
+        # Tensors in other files are not looked for: 'musigma export' writes one file.
+        properties = onnx.load(path, load_external_data=False).metadata_props
     except OSError as error:
         raise WeightsError(f"{path} could not be read ({error.strerror})") from error
     except DecodeError as error:
         raise WeightsError(f"{path.name} is no whole ONNX file: {error}") from error
     values = [item.value for item in properties if item.key == _KEY]
     if not values:
-        raise WeightsError(f"{path.name} was not written by 'musigma export'; export it again")
-    try:
-        return json.loads(values[0])
-    except ValueError as error:
-        raise WeightsError(f"the metadata of {path.name} is no JSON: {error}") from error
+        raise WeightsError(
+            f"{path.name} was not written by 'musigma export', so that its network is not known; "
+            "load the PyTorch weights that it was made from"
+        )
+    return parse_metadata(path.name, values[0])
+
+
+def _check_is_onnx(path: Path) -> None:
+    """Look at a file before it is read: it begins with the version of its format, as field 1."""
+    with path.open("rb") as file:
+        start = file.read(1)
+    if start != b"\x08" or path.stat().st_size > _MAX_BYTES:
+        raise WeightsError(
+            f"{path.name} is no ONNX file of 'musigma export', which has at most "
+            f"{_MAX_BYTES // 2**20} MiB"
+        )
 
 
 def require(*packages: str, extra: str) -> None:

@@ -71,7 +71,7 @@ def write_gallery(
             "cards": "\n".join(_card(entry) for entry in entries),
         },
     )
-    write_atomically(path, document.encode())
+    write_atomically(path, document.encode(errors="replace"))  # of names in other bytes
     return path
 
 

@@ -389,16 +389,16 @@ class Viewer {
     }
     this.clearButton = make("button", { type: "button", disabled: true, click: () => this.setBox(null) }, "Clear");
     grid.append(this.clearButton);
-    const typical = this.judge && (this.judge.quantity === "half_width" ? "Typical \u00b1 of a pixel" : "Typical sigma of a pixel");
-    this.means = this.table(typical ? ["Mean", typical] : ["Mean"]);
+    const sign = this.judge?.quantity === "half_width" ? "\u00b1" : "sigma";
+    this.means = this.table(this.judge ? ["Mean", `Least ${sign}`, `Most ${sign}`] : ["Mean"]);
     this.boxText = make("p", { class: "mu-quiet" });
     const section = this.section("Box",
       make("p", { class: "mu-quiet" }, "Choose Drag: Box and draw on the picture, or type the box in pixels."),
       grid, this.means, this.boxText);
-    if (typical) {
+    if (this.judge) {
       section.append(make("p", { class: "mu-quiet" },
-        "The errors of neighbouring pixels go together, so the interval of a mean cannot be computed " +
-        "from the intervals of its pixels; it needs a joint model of the errors."));
+        "Least: if the errors of the pixels were independent. Most: if they were all the same. Errors of " +
+        "neighbours go together, so the truth is in between; the model does not say where."));
     }
     this.clearNumbers();
     return section;
@@ -846,18 +846,16 @@ class Viewer {
     const errors = values && this.judge && await this.busy(this.histograms(this.judge.layer, box));
     if (this.destroyed || this.box !== box) return;
     const total = box.width * box.height;
-    const [meanRow, errorRow] = this.means.tBodies[0].rows;
-    this.fill(meanRow, values.map((counts) => (counts.reduce((sum, count, byte) => sum + count * byte, 0) / total).toFixed(1)));
-    if (errors) this.fill(errorRow, errors.map((counts) => `\u00b1\u2009${shortly(levelOf(middle(counts, total)))}`));
+    const [meanRow, leastRow, mostRow] = this.means.tBodies[0].rows;
+    const sum = (counts, value) => counts.reduce((part, count, byte) => part + count * value(byte), 0);
+    this.fill(meanRow, values.map((counts) => (sum(counts, (byte) => byte) / total).toFixed(1)));
+    if (errors) {
+      this.fill(leastRow, errors.map((counts) => (Math.sqrt(sum(counts, (byte) => LEVELS[byte] ** 2)) / total).toPrecision(2)));
+      this.fill(mostRow, errors.map((counts) => shortly(sum(counts, (byte) => LEVELS[byte]) / total)));
+    }
     this.boxText.textContent = `${total} pixels.`;
     this.say(`Box of ${total} pixels. ${[...this.means.tBodies[0].rows].map((row) => row.innerText).join(". ")}`);
   }
-}
-
-/* Return the byte that half of all are not above. */
-function middle(counts, total) {
-  let sum = 0;
-  return counts.findIndex((count) => (sum += count) >= total / 2);
 }
 
 globalThis.musigmaViewer = { mount: (element, data) => new Viewer(element, data) };
