@@ -398,7 +398,8 @@ class Viewer {
     if (this.judge) {
       section.append(make("p", { class: "mu-quiet" },
         "Least: if the errors of the pixels were independent. Most: if they were all the same. Errors of " +
-        "neighbours go together, so the truth is in between; the model does not say where."));
+        "neighbours go together, so the interval of the mean cannot be computed from those of its pixels: " +
+        "expect it between the two."));
     }
     this.clearNumbers();
     return section;
