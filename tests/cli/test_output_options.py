@@ -1,6 +1,7 @@
 """Where results go, in which format and size, and what is skipped: options that people expect."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from musigma.images.image_io import ImageMeta, read_image, write_image
 from musigma.images.metadata import Metadata
 from musigma.restoration import resume_log
 from musigma.restoration.error_maps import read_error_map
+from musigma.restoration.run_lock import claim_folder
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (13, 11, 3), np.uint8)
 
@@ -211,3 +213,37 @@ def test_every_compression_of_tiff_holds_the_pixels(tmp_path, bits, compression)
 def test_short_options(upscale, photos, tmp_path):
     assert upscale(photos, "-o", tmp_path / "out", "-s", 2).code == 0
     assert "Usage" in upscale("-h").out
+
+
+def test_a_second_run_in_a_folder_is_told(upscale, photos, tmp_path):
+    out = tmp_path / "out"
+    with claim_folder(out):
+        result = upscale(photos, "-o", out)
+    assert result.code == 0
+    assert f"warning: process {os.getpid()} writes to {out}, too; of a picture" in result.err
+    assert names(out) == ["a.png", "b.png"]
+    assert "warning" not in upscale(photos, "-o", out).err
+
+
+def test_a_damaged_log_is_set_aside_with_a_sentence(upscale, photos, tmp_path):
+    out = tmp_path / "out"
+    assert upscale(photos, "-o", out).code == 0
+    with (out / resume_log.NAME).open("ab") as log:
+        log.write(b"\nnull\n\xff\xfe\n")
+    again = upscale(photos, "-o", out, "--resume")
+    assert again.code == 0
+    assert "warning: 2 lines of the log" in again.err
+    assert f"it is kept as {resume_log.DAMAGED_NAME}" in again.err
+    assert "2 were there already" in again.err
+    assert "warning" not in upscale(photos, "-o", out, "--resume").err
+
+
+def test_a_log_that_cannot_be_written_ends_no_batch(upscale, photos, tmp_path, monkeypatch):
+    def fail(self, restored):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(resume_log.ResumeLog, "add", fail)
+    result = upscale(photos, "-o", tmp_path / "out")
+    assert result.code == 0
+    assert result.err.count("could not be written (No space left on device)") == 2
+    assert names(tmp_path / "out") == ["a.png", "b.png"]
