@@ -12,7 +12,12 @@ endif
 # Python compiles modules when they are first used; to compile all of torch takes longer than to install it.
 PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-everywhere docs lint format tables clean
+MINUTES ?= 30
+SEED ?= 0
+KILLS ?= 100
+PICTURES ?= 50
+
+.PHONY: demo test test-everywhere docs fuzz faults lint format tables clean
 
 demo: $(VENV)/.core
 	$(BIN)/musigma demo -o out/demo
@@ -28,6 +33,14 @@ test-everywhere: $(VENV)/.dev
 docs: $(VENV)/.docs
 	# The documentation site, in out/site; a warning is an error.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+fuzz: $(VENV)/.dev
+	# Hostile inputs for MINUTES, from SEED on; tests/fuzz/run.py says how to repeat a case.
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) --seed $(SEED)
+
+faults: $(VENV)/.dev
+	# Full disk, little memory, vanishing files, and KILLS at random moments over PICTURES.
+	OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 $(BIN)/python tests/faults/run.py --kills $(KILLS) --pictures $(PICTURES) --seed $(SEED)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from musigma.degradations import (
@@ -153,3 +155,18 @@ def test_every_name_can_be_parsed():
     for name in names():
         text = name if name in alone else f"{name}(1)"
         assert parse(text, scale=2).scale == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bicubic | " * 400 + "area", "at most 1000 characters, this text has 4004"),
+        ("noise(1e999)", "a number that a computer can hold"),
+        ("(" * 900, "at most 20 brackets"),
+        ("x" * 900, "there is no degradation 'xxx"),
+    ],
+)
+def test_hostile_texts_are_refused_in_a_short_line(text, message):
+    with pytest.raises(ConfigError, match=re.escape(message)) as error:
+        parse(text, scale=2)
+    assert len(str(error.value)) < 2000

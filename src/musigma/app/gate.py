@@ -1,7 +1,9 @@
 """What stands before every request: known host, token, size; and headers behind every answer."""
 
+import asyncio
 import hmac
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qs, quote, urlencode
@@ -124,7 +126,9 @@ class Gate:
             await send(message)
 
         try:
-            await self._app(scope, count, add_headers)
+            # A server that stops cancels what is open; that is no error.
+            with suppress(asyncio.CancelledError):
+                await self._app(scope, count, add_headers)
         except TooLargeError as error:
             if started:
                 raise

@@ -31,10 +31,9 @@ async function show(place) {
     return;
   }
   const report = new DOMParser().parseFromString(await reply.text(), "text/html");
-  const viewer = document.createElement("div");
-  const parts = [".mu-promise", ".mu-about"].map((name) => report.querySelector(`main > ${name}`));
-  const [promise, about] = parts.map((part) => part && document.importNode(part, true));
-  surfaceIn(place).append(...[promise, viewer, about].filter(Boolean));
+  const promises = [...report.querySelectorAll(".mu-promise")];
+  const viewer = document.importNode(report.getElementById("viewer"), true);
+  surfaceIn(place).append(...promises.map((part) => document.importNode(part, true)), viewer);
   musigmaViewer.mount(viewer, JSON.parse(report.getElementById("data").textContent));
   const result = place.closest(".app-result");
   if (result.getBoundingClientRect().top > innerHeight) result.scrollIntoView();  // below, on a phone

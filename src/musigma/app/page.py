@@ -79,7 +79,7 @@ def build_page(service: Service, examples: dict[str, Path]) -> Any:
         task.change(_weights_of_task, task, [weights, noise], **hidden)
         weights.change(_noise_of_weights, [weights, task], noise, **hidden)
         start.click(
-            desk.restore,
+            desk.show,
             [picture, task, weights, noise],
             [state, result, start, cancel],
             api_visibility="private",
@@ -163,7 +163,7 @@ class Desk:
         if ticket is not None:
             ticket.cancel()
 
-    async def restore(
+    async def show(
         self,
         picture: str | None,
         scale: int,
@@ -185,7 +185,7 @@ class Desk:
                 yield [_state_of(ticket), view, *busy]
                 await _change(ticket, shown)
             report, links = ticket.result(0)
-            yield [words.state(words.summary(report)), words.result(report, links), *idle]
+            yield [words.state(words.summary(report)), words.result(links), *idle]
         except CancelledError:
             yield [words.state("Cancelled."), NOTHING_YET, *idle]
         except MusigmaError as error:
@@ -218,6 +218,13 @@ class Desk:
             raise gr.Error(str(error), print_exception=False) from error
         return {**report, "files": links}
 
+    def _uploaded(self, picture: str) -> Path:
+        """Return the path of a file, which clients may name, if it was uploaded here."""
+        path = Path(picture).resolve()
+        if not path.is_relative_to(self._service.workspace.uploads.resolve()):
+            raise ConfigError("the picture must be uploaded first")
+        return path
+
     def _submit(
         self,
         picture: str | None,
@@ -228,7 +235,7 @@ class Desk:
     ) -> Ticket:
         if not picture:
             raise ConfigError("choose a picture first, or one of the examples")
-        source = Path(picture)
+        source = self._uploaded(picture)
         takes_level = weights not in (DEFAULT_WEIGHTS, None)
         level = noise_std if takes_level and scale == 1 else None
         request = RestoreRequest(scale=int(scale), weights=str(weights), noise_std=level)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from musigma.app.limits import Limits
 from musigma.app.preview import Preview
-from musigma.images.decoding import image_size
+from musigma.images.decoding import declared_size
 from musigma.images.image_io import RowWriter
 from musigma.images.listing import ImageSource, printable
 from musigma.model import Model, load
@@ -173,35 +173,32 @@ class Restorer:
         show: Callable[[bytes], None] | None,
     ) -> "Result":
         start = time.perf_counter()
-        height, width = image_size(source)
-        self.limits.check_size(height, width, scale=request.scale)
+        declared = declared_size(source)
+        self.limits.check_size(declared.height, declared.width, scale=request.scale)
         model = self.model(request.weights, request.scale)
         engine = self.engine(model)
-        options = self._options(model, request, folder, max(height, width))
+        options = self._options(model, request, folder)
         output = ImageSource(source, Path(safe_name(name) + ".png"))
-        job = read_picture(model, output, options, engine=engine)
-        warnings = check_picture(model, job)
+        job = _with_small_tiles(read_picture(model, output, options, engine=engine))
         strips = compute_strips(job, engine, progress=progress)
         with _Tap(job, show) as tap:
             restored = write_results(job, tap.through(strips))
         files = {"picture": restored.output, "report": restored.files["page"]}
         return Result(
-            report=_report(job, restored, engine, warnings, time.perf_counter() - start),
+            report=_report(job, restored, engine, time.perf_counter() - start),
             files=files | ({"sigma": tap.path} if model.has_sigma else {}),
             calibration=model.calibration,
         )
 
-    def _options(self, model: Model, request: RestoreRequest, folder: Path, width: int) -> Options:
+    def _options(self, model: Model, request: RestoreRequest, folder: Path) -> Options:
         estimate = model.takes_noise_level and request.noise_std is None
         if request.noise_std is not None and not model.takes_noise_level:
             raise ConfigError(f"{model.name} takes no noise level; leave noise_std out")
-        side = tile_for_memory(model.network, memory=self.limits.memory, width=width)
         return Options(
             folder=folder,
             page=True,
             noise_std=request.noise_std,
             estimate_noise=estimate,
-            tile=min(TILE, side),
             memory=self.limits.memory,
             max_pixels=self.limits.max_pixels,
         )
@@ -233,10 +230,12 @@ def safe_name(name: str) -> str:
     return re.sub(r"[^\w-]+", "_", stem, flags=re.ASCII)[:60].strip("_") or "picture"
 
 
-def check_picture(model: Model, job: Job) -> list[str]:
-    """Return what the guard of a model says about a picture; nothing for models without one."""
-    check = getattr(model, "check", None)
-    return [] if check is None else [str(text) for text in check(job.picture.colours[:])]
+def _with_small_tiles(job: Job) -> Job:
+    """Let tiles be no larger than `TILE`; the memory that the picture leaves may ask for less."""
+    options, width = job.options, job.picture.colours.shape[3]
+    side = tile_for_memory(job.model.network, memory=options.memory, width=width)
+    job.options = dataclasses.replace(options, tile=min(TILE, side))
+    return job
 
 
 @contextmanager
@@ -281,9 +280,7 @@ class _Tap(ExitStack):
         self._writer.write(sigma)
 
 
-def _report(
-    job: Job, restored: Restored, engine: Engine, warnings: list[str], seconds: float
-) -> dict[str, Any]:
+def _report(job: Job, restored: Restored, engine: Engine, seconds: float) -> dict[str, Any]:
     return {
         "weights": job.model.name,
         "scale": job.model.scale,
@@ -297,7 +294,7 @@ def _report(
         "calibration": calibration_json(job.calibration),
         "promise": restored.promise,
         "promise_reason": restored.promise_reason,
-        "warnings": [*restored.warnings, *warnings],
+        "warnings": restored.warnings,
         "seconds": round(seconds, 3),
     }
 

@@ -144,7 +144,14 @@ def _with_page(app: Any, service: Service) -> Any:
 def _theme(gr: Any) -> Any:
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Liberation Sans", "sans-serif"]
     mono = ["ui-monospace", "Consolas", "Liberation Mono", "monospace"]
-    return gr.themes.Default(font=fonts, font_mono=mono, primary_hue="blue", neutral_hue="stone")
+    theme = gr.themes.Default(font=fonts, font_mono=mono, primary_hue="blue", neutral_hue="stone")
+    # Letters that can be read: the default has too little contrast.
+    return theme.set(
+        block_info_text_color="*neutral_600",
+        block_info_text_color_dark="*neutral_300",
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+    )
 
 
 def _prepare_gradio(service: Service) -> None:

@@ -46,22 +46,20 @@ def preview(jpeg: bytes) -> str:
     return f'<img class="app-preview" src="{source}" alt="{alt}">'
 
 
-def result(report: dict[str, Any], links: dict[str, str]) -> str:
-    """Return the downloads, notes about the picture, and a place for the viewer.
+def result(links: dict[str, str]) -> str:
+    """Return the downloads and a place for the viewer.
 
     The script of the page fetches the report and shows the viewer of it.
 
     Args:
-        report: Of the result.
         links: Address of each file, by what it holds.
     """
     downloads = "".join(
         f'<a href="{escape(link)}" download>{FILE_TITLES[name]}</a>' for name, link in links.items()
     )
-    notes = "".join(f'<p class="app-note">{escape(text)}</p>' for text in report["warnings"])
     return (
         '<div class="musigma app-result">'
-        f'<p class="app-downloads"><span class="mu-quiet">Download</span> {downloads}</p>{notes}'
+        f'<p class="app-downloads"><span class="mu-quiet">Download</span> {downloads}</p>'
         f'<div data-report="{escape(links["report"])}"><p class="mu-quiet">Opening the viewer.</p>'
         "</div></div>"
     )

@@ -51,6 +51,9 @@ _TOKEN = re.compile(
 MAX_LENGTH = 1000
 """Longest text that is read; the longest useful one is far shorter."""
 
+MAX_DEPTH = 20
+"""Deepest brackets that are read."""
+
 NAMED: dict[str, Callable[[int], str]] = {"photo": photo_text}
 """Chains with a name: the text of each for a scale."""
 
@@ -125,7 +128,7 @@ class _Reader:
     """Reads a text from left to right, each method a rule of the grammar."""
 
     def __init__(self, text: str, scale: int) -> None:
-        self.text, self.scale, self.position = text, scale, 0
+        self.text, self.scale, self.position, self.depth = text, scale, 0, 0
         self.tokens = self._tokens()
 
     def whole(self) -> Degradation:
@@ -172,8 +175,12 @@ class _Reader:
 
     def _stage(self) -> Degradation:
         if self._skip("("):
+            self.depth += 1
+            if self.depth > MAX_DEPTH:
+                raise ConfigError(f"a degradation has at most {MAX_DEPTH} brackets in one another")
             inner = self._chain()
             self._expect(")")
+            self.depth -= 1
             return inner
         name = self._name("the name of a stage")
         if name in STAGES:
