@@ -1,6 +1,7 @@
 """What MkDocs calls while it builds the documentation site (`mkdocs.yml`).
 
-- README, CONTRIBUTING, CHANGELOG and SECURITY become pages of the site. They are written once, at the root.
+- README, CONTRIBUTING, CHANGELOG and SECURITY become pages of the site. They are written once, at
+  the root.
 - The reference is made from the list of public names (`tests/golden/public_names.json`) and from
   the commands themselves.
 - Pages with ``<!-- picture: FILE: TEXT -->`` are run. The picture that their code wrote takes the
