@@ -59,7 +59,7 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	$(PIP) -e .
 	touch $@
 
-# In one step, without .core before it: the site is built in two minutes from nothing.
+# In one step, without .core before it, which saves a second run of pip.
 $(VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[docs]'
