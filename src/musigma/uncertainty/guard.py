@@ -62,7 +62,7 @@ _TAILS = {
 }
 
 
-_MIXTURE_MARGIN = 0.1
+_MIXTURE_MARGIN, _MIXTURE_NOISE_MARGIN = 0.1, 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -212,9 +212,11 @@ def _side(value: float, limits: Limits) -> int:
 
 def _limits(name: str, values: Sequence[float], *, mixture: bool) -> Limits:
     tails, numbers = _TAILS[name], np.array(values, np.float64)
-    if mixture and tails.below is not None:
-        tails = tails._replace(below=0.0, above=0.0, margin=_MIXTURE_MARGIN)
     is_noise = name.endswith("noise_std")
+    if mixture and is_noise:  # the levels of a mixture spread over octaves
+        tails = tails._replace(margin=_MIXTURE_NOISE_MARGIN)
+    elif mixture and tails.below is not None:
+        tails = tails._replace(below=0.0, margin=_MIXTURE_MARGIN)
     if is_noise:  # a level spreads in proportion to itself
         numbers = np.log2(numbers + _NOISE_OFFSET)
     usual = float(np.quantile(numbers, 0.95) - np.quantile(numbers, 0.05))
