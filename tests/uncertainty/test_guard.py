@@ -129,3 +129,10 @@ def test_every_shipped_calibration_has_a_reference():
 
 def test_a_flat_picture_is_like_all():
     assert unlike(REFERENCE, measure(torch.full((1, 3, 64, 64), 0.5))) == []
+
+
+def test_no_input_of_a_mixture_is_left_outside():
+    blurred = [replace(s, rolloff=s.rolloff - 4, sharpness=s.sharpness - 4) for s in inputs(5)]
+    reference = fit_reference([*inputs(), *blurred], mixture=True)
+    assert not any(unlike(reference, statistics) for statistics in blurred)
+    assert unlike(reference, replace(TYPICAL, sharpness=-16.0))

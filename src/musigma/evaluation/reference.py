@@ -28,7 +28,8 @@ def measure_reference(
         The limits of the inputs, or `None` where these are too few.
     """
     listed = [protocols] if isinstance(protocols, Protocol) else protocols
-    return fit_reference([part for protocol in listed for part in _measured(dataset, protocol)])
+    inputs = [part for protocol in listed for part in _measured(dataset, protocol)]
+    return fit_reference(inputs, mixture=len(listed) > 1)
 
 
 def add_reference(model: Model, dataset: Dataset) -> Model:

@@ -62,6 +62,9 @@ _TAILS = {
 }
 
 
+_MIXTURE_MARGIN, _MIXTURE_NOISE_MARGIN = 0.1, 0.02
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reference:
     """What the inputs of a calibration were like.
@@ -102,23 +105,27 @@ class Reference:
             ) from error
 
 
-def fit_reference(inputs: Sequence[PictureStatistics]) -> Reference | None:
+def fit_reference(
+    inputs: Sequence[PictureStatistics], *, mixture: bool = False
+) -> Reference | None:
     """Return the limits of held-out inputs, or `None` where these are too few.
 
     Args:
         inputs: What `musigma.functional.picture_statistics.measure` found in each.
+        mixture: Whether they were degraded in several ways. One of these may then lie at the limits
+            as a whole, such as the strongest blur, so that none of the inputs is left outside.
 
     Example:
         >>> from musigma.functional.picture_statistics import PictureStatistics
         >>> inputs = [PictureStatistics(noise_std=0.1 * i, coarse_noise_std=0.1 * i, sharpness=-5.0,
         ...                             rolloff=-2.0, block_edges=0.0) for i in range(20)]
         >>> round(fit_reference(inputs).limits["noise_std"].high, 1)
-        2.3
+        2.4
     """
     if len(inputs) < LEAST_INPUTS:
         return None
     rows = [asdict(statistics) for statistics in inputs]
-    limits = {name: _limits(name, [row[name] for row in rows]) for name in _TAILS}
+    limits = {name: _limits(name, [row[name] for row in rows], mixture=mixture) for name in _TAILS}
     return Reference(num_inputs=len(inputs), limits=limits)
 
 
@@ -203,9 +210,13 @@ def _side(value: float, limits: Limits) -> int:
     return int(value > limits.high) - int(value < limits.low)
 
 
-def _limits(name: str, values: Sequence[float]) -> Limits:
+def _limits(name: str, values: Sequence[float], *, mixture: bool) -> Limits:
     tails, numbers = _TAILS[name], np.array(values, np.float64)
     is_noise = name.endswith("noise_std")
+    if mixture and is_noise:  # the levels of a mixture spread over octaves
+        tails = tails._replace(margin=_MIXTURE_NOISE_MARGIN)
+    elif mixture and tails.below is not None:
+        tails = tails._replace(below=0.0, margin=_MIXTURE_MARGIN)
     if is_noise:  # a level spreads in proportion to itself
         numbers = np.log2(numbers + _NOISE_OFFSET)
     usual = float(np.quantile(numbers, 0.95) - np.quantile(numbers, 0.05))
