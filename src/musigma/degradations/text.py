@@ -39,12 +39,15 @@ from musigma.degradations.photo import photo_text
 from musigma.degradations.stages import STAGES, Bicubic, Shrink, Stage
 from musigma.degradations.values import OneOf, Range, Value
 from musigma.functional.shrink import METHODS
-from musigma.types import ConfigError, nearest
+from musigma.types import ConfigError, nearest, short_repr
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>-?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?)"
     r"|(?P<name>[A-Za-z_]\w*)|(?P<sign>\.\.|[|/*?(),=:]))"
 )
+
+MAX_LENGTH, MAX_BRACKETS = 10_000, 100
+"""Longest text that is read; that of ``photo``, the longest useful one, is far shorter."""
 
 NAMED: dict[str, Callable[[int], str]] = {"photo": photo_text}
 """Chains with a name: the text of each for a scale."""
@@ -68,6 +71,11 @@ def parse(text: str, *, scale: int = 1) -> Degradation:
         >>> str(parse("blur(0.8) | jpeg(75)", scale=4))
         'blur(0.8) | bicubic | jpeg(75)'
     """
+    if len(text) > MAX_LENGTH or text.count("(") > MAX_BRACKETS:
+        raise ConfigError(
+            f"the degradation {short_repr(text)} is too long; at most {MAX_LENGTH} characters and "
+            f"{MAX_BRACKETS} brackets are read"
+        )
     if scale < 1:
         raise ConfigError(f"the scale is 1 or more, not {scale}")
     if text.strip() in ("", "bicubic") and scale > 1:
@@ -76,7 +84,7 @@ def parse(text: str, *, scale: int = 1) -> Degradation:
     if degradation.scale == 1 != scale:
         degradation = _with_bicubic(degradation, scale)
     if degradation.scale != scale:
-        raise ConfigError(f"{text!r} shrinks more than once; name one way of shrinking")
+        raise ConfigError(f"{short_repr(text)} shrinks more than once; name one way of shrinking")
     return degradation
 
 
@@ -177,7 +185,9 @@ class _Reader:
 
     def _shrink(self, method: str) -> Degradation:
         if self.scale == 1:
-            raise ConfigError(f"at scale 1 nothing is shrunk; leave {method} out of {self.text!r}")
+            raise ConfigError(
+                f"at scale 1 nothing is shrunk; leave {method} out of {short_repr(self.text)}"
+            )
         return Shrink(method, self.scale)
 
     def _arguments(self) -> list[tuple[str, Value]]:
@@ -280,4 +290,4 @@ def _build(stage: type[Stage], arguments: list[tuple[str, Value]]) -> Stage:
 def _fault(text: str, start: int, expected: str) -> str:
     rest = text[start:].strip()
     what = f"{rest!r}" if rest else "the end"
-    return f"cannot read the degradation {text!r}: expected {expected} before {what}"
+    return f"cannot read the degradation {short_repr(text)}: expected {expected} before {what}"
