@@ -41,7 +41,7 @@ from musigma.degradations.photo import photo_text
 from musigma.degradations.stages import STAGES, Bicubic, Shrink, Stage
 from musigma.degradations.values import OneOf, Range, Value
 from musigma.functional.shrink import METHODS
-from musigma.types import ConfigError, nearest
+from musigma.types import ConfigError, nearest, short_repr
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>-?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?)"
@@ -88,7 +88,7 @@ def parse(text: str, *, scale: int = 1) -> Degradation:
     if degradation.scale == 1 != scale:
         degradation = _with_bicubic(degradation, scale)
     if degradation.scale != scale:
-        raise ConfigError(f"{text!r} shrinks more than once; name one way of shrinking")
+        raise ConfigError(f"{short_repr(text)} shrinks more than once; name one way of shrinking")
     return degradation
 
 
@@ -193,7 +193,9 @@ class _Reader:
 
     def _shrink(self, method: str) -> Degradation:
         if self.scale == 1:
-            raise ConfigError(f"at scale 1 nothing is shrunk; leave {method} out of {self.text!r}")
+            raise ConfigError(
+                f"at scale 1 nothing is shrunk; leave {method} out of {short_repr(self.text)}"
+            )
         return Shrink(method, self.scale)
 
     def _arguments(self) -> list[tuple[str, Value]]:
@@ -300,4 +302,4 @@ def _build(stage: type[Stage], arguments: list[tuple[str, Value]]) -> Stage:
 def _fault(text: str, start: int, expected: str) -> str:
     rest = text[start:].strip()[:40]
     what = f"{rest!r}" if rest else "the end"
-    return f"cannot read the degradation {text!r}: expected {expected} before {what}"
+    return f"cannot read the degradation {short_repr(text)}: expected {expected} before {what}"
