@@ -13,7 +13,6 @@ from torch import Tensor
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.images.conversion import ImageLike
 from musigma.networks import Network, create, entries
-from musigma.networks.bounded_build import first_line
 from musigma.networks.weights_file import (
     WeightsFile,
     build_skeleton,
@@ -35,7 +34,7 @@ from musigma.prediction.engines import (
 )
 from musigma.prediction.engines.base import device_of
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
-from musigma.types import ConfigError, Prediction, WeightsError, nearest
+from musigma.types import ConfigError, Prediction, WeightsError, first_line, nearest
 from musigma.uncertainty.calibration import Calibration
 
 

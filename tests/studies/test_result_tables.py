@@ -22,7 +22,7 @@ def measured(method: str, coverage: float, **recipe: object) -> Record:
 def test_the_calibration_of_the_weights_stands_before_one_made_in_memory(order):
     records = [measured("conformal-risk-control", 0.91), measured("pooled-quantile", 0.9)][::order]
     (row,) = uncertainty_table(records).splitlines()[2:]
-    assert row.split(" | ")[2] == "3.00 / 35.00 / - / 91.0%"
+    assert row.split(" | ")[2] == "2.50 / 3.00 / 35.00 / - / 91.0%"
 
 
 def test_a_mean_that_was_kept_has_its_row_already():
