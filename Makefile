@@ -9,14 +9,15 @@ export MUSIGMA_DATA := $(abspath ../shared/data)
 export MUSIGMA_CHECKPOINTS := $(abspath ../shared/checkpoints)
 endif
 endif
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles modules when they are first used; to compile all of torch takes longer than to install it.
+PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
 
 MINUTES ?= 30
 SEED ?= 0
 KILLS ?= 100
 PICTURES ?= 50
 
-.PHONY: demo test test-everywhere fuzz faults lint format tables clean
+.PHONY: demo test test-everywhere docs fuzz faults lint format tables clean
 
 demo: $(VENV)/.core
 	$(BIN)/musigma demo -o out/demo
@@ -28,6 +29,10 @@ test: lint
 test-everywhere: $(VENV)/.dev
 	# A short part of the suite on every instruction set that this processor has.
 	$(BIN)/python tests/everywhere.py -n auto
+
+docs: $(VENV)/.docs
+	# The documentation site, in out/site; a warning is an error.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 fuzz: $(VENV)/.dev
 	# Hostile inputs for MINUTES, from SEED on; tests/fuzz/run.py says how to repeat a case.
@@ -47,11 +52,17 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 tables: $(VENV)/.core
-	$(BIN)/python -m studies.fill_documents studies/results README.md CONTRIBUTING.md docs/*.md
+	$(BIN)/python -m studies.fill_documents studies/results README.md CONTRIBUTING.md docs/*.md docs/gallery/*.md
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
+	touch $@
+
+# In one step, without .core before it: the site is built in two minutes from nothing.
+$(VENV)/.docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) -e '.[docs]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core

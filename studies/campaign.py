@@ -18,9 +18,11 @@ import torch
 
 from musigma.datasets.catalog import find_dataset
 from musigma.datasets.patch_bank import Bank
+from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.evaluate import evaluate_model
+from musigma.evaluation.record import Record
 from musigma.losses import Objective
-from musigma.model import load, save
+from musigma.model import Model, load, save
 from musigma.prediction.device import select_device_and_threads
 from musigma.training.recipe import Recipe, read_toml
 from musigma.training.run_log import RunLog, read_log
@@ -292,9 +294,8 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     model.network.to(select_device_and_threads(device))
     scores = []
     for name in filter(None, (job.recipe.validation, *job.sets)):
-        measured = evaluate_model(model, find_dataset(name), protocol_of(job.recipe, model.network))
-        ending = f"x{model.scale}" if model.scale > 1 else f"{measured.protocol['noise_std']:g}"
-        measured.save(folder / "evaluation" / f"{job.name}-{measured.data['name']}-{ending}.json")
+        measured = measure_on(name, model, job.recipe)
+        measured.save(folder / "evaluation" / f"{job.name}-{_measured_as(measured)}.json")
         if name == job.recipe.validation:
             record.result["validation"] = measured.result
         score = measured.result.get("psnr_y", measured.result.get("psnr"))
@@ -302,6 +303,22 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     # The training record comes last, because a run with this record counts as done.
     record.save(folder / "training" / f"{job.name}.json")
     return f"{job.name}: {', '.join(scores)}"
+
+
+def measure_on(name: str, model: Model, recipe: Recipe) -> Record:
+    """Measure a model on a set in the way of its recipe: by made inputs, or by the set's own."""
+    pairs = recipe.degrade == PAIRS
+    dataset = find_dataset(name, scale=recipe.scale if pairs else None)
+    return evaluate_model(model, dataset, protocol_of(recipe, model.network))
+
+
+def _measured_as(record: Record) -> str:
+    """Return the end of a record's name: the set, and the scale or the noise level."""
+    name, scale = record.data["name"], record.model["scale"]
+    if scale > 1:
+        return f"{name}-x{scale}"
+    level = record.protocol["noise_std"]
+    return str(name) if level is None else f"{name}-{level:g}"
 
 
 def pack_results(folder: Path, target: Path) -> list[Path]:

@@ -2,41 +2,35 @@
 
 from pathlib import Path
 
-import torch
+from PIL import Image
 
 from musigma.datasets.demo_photo import portrait
 from musigma.evaluation import super_resolution
 from musigma.model import load
-from musigma.prediction.predict import predict
+from musigma.restoration.figures import draw_panels, write_picture
 
-TOP, LEFT, SIDE = 30, 170, 240
-LEVELS = 20
+TOP, LEFT, SIDE = 30, 170, 224
 
 
 def main(path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     model = load("edsr-baseline", scale=2)
-    low, target = super_resolution(2).pair(portrait(), "photo")
-    mean, sigma = predict(model.network, low)
-    assert sigma is not None
-    small = torch.nn.functional.interpolate(low, scale_factor=2, mode="nearest")
-    error = (mean - target).abs()
-    figure = Figure(figsize=(12, 3.5), layout="constrained")
-    FigureCanvasAgg(figure)
-    titles = ("input", "musigma x2", "predicted error (sigma)", "true error")
-    panels = figure.subplots(1, 4)
-    for axes, title, image in zip(panels, titles, (small, mean, sigma, error), strict=True):
-        axes.set_axis_off()
-        axes.set_title(title, fontsize=11)
-        crop = image[0, :, TOP : TOP + SIDE, LEFT : LEFT + SIDE].clamp(0, 1).permute(1, 2, 0)
-        if title in titles[:2]:
-            axes.imshow(crop.numpy(), interpolation="nearest")
-        else:
-            shown = axes.imshow(crop.mean(2).numpy() * 255, cmap="magma", vmin=0, vmax=LEVELS)
-    figure.colorbar(shown, ax=list(panels), label="levels of 255", shrink=0.85, pad=0.01)
-    figure.savefig(path, dpi=100)
+    small, truth = super_resolution(2).pair(portrait(), "photo")
+    prediction = model.predict(small)
+    columns = slice(LEFT, LEFT + SIDE)
+    mean, std, truth = (
+        image[:, :, TOP : TOP + SIDE, columns]
+        for image in (prediction.mean, model.std(prediction), truth)
+    )
+    small = small[:, :, TOP // 2 : (TOP + SIDE) // 2, LEFT // 2 : (LEFT + SIDE) // 2]
+    figure = draw_panels(
+        {"input": small, "musigma x2": mean},
+        {"predicted error (std)": std, "true error": (mean - truth).abs()},
+        columns=4,
+    )
+    write_picture(path, figure)
+    with Image.open(path) as picture:
+        small_file = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    small_file.save(path, optimize=True)  # a palette: half the size, for everyone who clones
 
 
 if __name__ == "__main__":

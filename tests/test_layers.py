@@ -24,11 +24,13 @@ ALLOWED: dict[str, set[str]] = {
 }
 ALLOWED["prediction"] = {*ALLOWED["networks"], "images", "networks"}
 ALLOWED["uncertainty"] = {*ALLOWED["prediction"], "prediction"}
-ALLOWED["model"] = {*ALLOWED["uncertainty"], "uncertainty"}
+ALLOWED["hub"] = {*BASE, "networks"}
+ALLOWED["model"] = {*ALLOWED["uncertainty"], "uncertainty", "hub"}
 ALLOWED["restoration"] = {*ALLOWED["model"], "model"}
 ALLOWED["evaluation"] = {*ALLOWED["model"], "model", "datasets", "degradations"}
 ALLOWED["training"] = {*ALLOWED["evaluation"], "losses", "evaluation"}
-ALLOWED["cli"] = {*ALLOWED["training"], "restoration", "training"}
+ALLOWED["app"] = {*ALLOWED["restoration"], "restoration", "datasets", "degradations"}
+ALLOWED["cli"] = {*ALLOWED["training"], "restoration", "training", "app"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = ALLOWED["training"]  # imports a name when it is first used
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from helpers.documents import DOCUMENTS, ROOT, headings_of, name_of
+
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 QUESTIONS = re.findall(r"^\| (.*\?) \| `(.*)` \| `(.*)` \|$", TEXT, flags=re.MULTILINE)
 
@@ -38,9 +39,7 @@ def test_the_tree_is_the_tree():
     assert rooms - {"__pycache__"} <= named
 
 
-@pytest.mark.parametrize(
-    "path", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")]
-)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_links_and_code_paths_exist(path):
     """Links to files, and paths such as `tests/...` or `studies/...` in code marks."""
     text = path.read_text()
@@ -50,9 +49,9 @@ def test_links_and_code_paths_exist(path):
     assert [file for file in files if not (ROOT / file).exists()] == []
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *ROOT.glob("docs/*.md")])
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_headings_that_are_linked_exist(path):
-    for target, heading in re.findall(r"\]\(([\w./]*\.md)#([\w-]+)\)", path.read_text()):
-        headings = re.findall(r"^#+ (.*)$", (path.parent / target).read_text(), re.MULTILINE)
-        slugs = {re.sub(r"[^\w -]", "", text).lower().replace(" ", "-") for text in headings}
-        assert heading in slugs, f"{target}#{heading}"
+    links = re.findall(r"\]\(([\w./-]*\.md)?#([\w-]+)\)", path.read_text())
+    for target, heading in links:
+        page = path.parent / target if target else path
+        assert heading in headings_of(page), f"{target}#{heading}"

@@ -85,7 +85,7 @@ def test_interval_and_standard_deviation():
 def test_no_interval_without_sigma_or_calibration():
     model = small_model()
     prediction = model.predict(IMAGE)
-    with pytest.raises(ConfigError, match=r"calibrated for a coverage of 0.9, not of 0.95"):
+    with pytest.raises(ConfigError, match=r"calibrated for coverages of 0.9, not of 0.95"):
         model.interval(prediction, coverage=0.95)
     with pytest.raises(ConfigError, match="edsr-baseline is not calibrated; 'musigma calibrate'"):
         replace(model, calibration=None).interval(prediction)

@@ -9,7 +9,6 @@ import contextlib
 import re
 import shlex
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -17,14 +16,10 @@ import torch
 from PIL import Image
 
 from helpers.commands import command_runner
+from helpers.documents import DOCUMENTS, name_of
 from musigma.cli.main import main
+from studies.code_blocks import BLOCK, Block, blocks
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(
-    r"(?:^<!-- not run: (?P<reason>.*?) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```",
-    re.MULTILINE | re.DOTALL,
-)
 REASONS = (
     "needs the data sets",
     "needs the data sets and a GPU",
@@ -34,6 +29,7 @@ REASONS = (
     "needs a released file",
     "needs the released file imdn_x2.pth and the training data",
     "needs a checkout",
+    "needs a repository of the hub",
 )
 PICTURES = (
     "photo.png",
@@ -45,23 +41,6 @@ PICTURES = (
     "scans/a.png",
     "archive/b.png",
 )
-
-
-class Block(NamedTuple):
-    """A block of code in a document."""
-
-    line: int
-    language: str
-    code: str
-    reason: str | None
-
-
-def blocks(path: Path) -> list[Block]:
-    text = path.read_text()
-    return [
-        Block(text.count("\n", 0, m.start()) + 1, m["language"], m["code"], m["reason"])
-        for m in BLOCK.finditer(text)
-    ]
 
 
 def commands(block: Block) -> list[list[str]]:
@@ -92,6 +71,8 @@ def folder(tmp_path, monkeypatch) -> Path:
         draw(tmp_path / "held_out" / f"{seed}.png", 24, 28, seed)
         draw(tmp_path / "truth" / f"{seed}.png", 24, 28, seed)
         draw(tmp_path / "inputs" / f"{seed}.png", 12, 14, seed)
+        draw(tmp_path / "averages" / f"{seed}.png", 24, 28, seed)
+        draw(tmp_path / "exposures" / f"{seed}.png", 24, 28, seed)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MUSIGMA_DATA", raising=False)
     return tmp_path
@@ -99,12 +80,12 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.filterwarnings("default")  # what other packages warn of while they export a network
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_blocks_run_as_printed(path, capsys, monkeypatch):
     run = command_runner(main, capsys, monkeypatch)
     names: dict[str, object] = {}
     with torch.random.fork_rng(devices=[]):
-        for block in blocks(path):
+        for block in blocks(path.read_text()):
             if block.reason is not None:
                 continue
             if block.language == "python":
@@ -116,23 +97,20 @@ def test_blocks_run_as_printed(path, capsys, monkeypatch):
                 assert done.code == 0, f"{path.name}:{block.line}: {shlex.join(words)}\n{done.err}"
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_what_does_not_run_says_why(path):
-    for block in blocks(path):
+    for block in blocks(path.read_text()):
         assert block.reason is None or block.reason in REASONS, f"{path.name}:{block.line}"
     # Neither indented commands nor forgotten languages escape the test above.
     assert not re.findall(r"^(?: {4}|\t)musigma ", BLOCK.sub("", path.read_text()), re.MULTILINE)
-    assert {block.language for block in blocks(path)} <= {
+    assert {block.language for block in blocks(path.read_text())} <= {
         "", "bibtex", "python", "text", "toml", "yaml"
     }  # fmt: skip
 
 
-def test_a_command_that_fails_is_noticed(tmp_path):
-    page = tmp_path / "page.md"
-    page.write_text(
-        "<!-- not run: needs BasicSR -->\n```python\n1\n```\n\n```\nmusigma nope # x\n```"
-    )
-    first, second = blocks(page)
+def test_a_command_that_fails_is_noticed():
+    text = "<!-- not run: needs BasicSR -->\n```python\n1\n```\n\n```\nmusigma nope # x\n```"
+    first, second = blocks(text)
     assert (first.reason, first.language, first.code) == ("needs BasicSR", "python", "1\n")
     assert second.reason is None
     assert commands(second) == [["musigma", "nope"]]

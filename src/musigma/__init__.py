@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from musigma.evaluation import evaluate
     from musigma.images.image_io import read_image, write_image
     from musigma.losses import Objective
-    from musigma.model import load, save
+    from musigma.model import Model, load, save
     from musigma.networks import Network, create, mean_only, register, with_sigma
     from musigma.prediction.predict import predict
     from musigma.types import MusigmaError, Prediction

@@ -1,6 +1,6 @@
 """The model: a network with trained weights, its calibration, and the methods people call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -11,7 +11,17 @@ import torch
 from torch import Tensor
 
 from musigma.functional.constants import SIGMA_FLOOR
-from musigma.images.conversion import ImageLike
+from musigma.functional.picture_statistics import measure
+from musigma.hub import (
+    WEIGHTS,
+    Measurement,
+    check_results,
+    find_folder,
+    name_in,
+    read_config,
+    write_folder,
+)
+from musigma.images.conversion import ImageLike, as_batch
 from musigma.networks import Network, create, entries
 from musigma.networks.weights_file import (
     WeightsFile,
@@ -36,6 +46,7 @@ from musigma.prediction.engines.base import device_of
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, Prediction, WeightsError, first_line, nearest
 from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.guard import Reference, unlike
 
 
 class Interval(NamedTuple):
@@ -214,11 +225,36 @@ class Model:
 
         Args:
             prediction: What `predict` returned.
-            coverage: Share of the values that should lie inside, such as 0.9. The calibration must
-                match it; by default it is the calibration's own.
+            coverage: Share of the values that should lie inside, one of `Calibration.coverages`
+                such as 0.5 or 0.95; by default `Calibration.coverage`.
         """
         half_width = self.require_calibration(coverage).half_width(_sigma_of(prediction))
         return Interval(prediction.mean - half_width, prediction.mean + half_width)
+
+    def check(self, image: ImageLike, *, noise_std: float | None = None) -> list[str]:
+        """Say how an image differs from those that the model was calibrated on.
+
+        Noise, sharpness and JPEG blocks of the image are compared with those of the calibration's
+        inputs. Where something differs, what the calibration promises does not hold for the image.
+
+        Args:
+            image: One image, as for `predict`.
+            noise_std: The noise level that `predict` is told, for models that take one.
+
+        Returns:
+            Whole sentences; none where the image is like those, or where the calibration does not
+            say what those were like.
+
+        Example:
+            >>> flat = torch.full((1, 3, 64, 64), 0.5)
+            >>> load("edsr-baseline", scale=2).check(flat)
+            []
+        """
+        reference = self.require_calibration().reference
+        if reference is None:
+            return []
+        statistics = measure(as_batch(image))
+        return unlike(Reference.from_dict(reference), statistics, noise_std=noise_std)
 
     def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> None:
         """Write a weights file with the metadata and calibration of the model, atomically.
@@ -232,6 +268,52 @@ class Model:
             raise ConfigError("a model from an ONNX file has no weights to save; copy the file")
         stored = self.stored_metadata() | metadata
         write_weights_file(Path(path), self.network, half=half, **stored)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> "Model":
+        """Load a folder of `save_pretrained`, or a repository of the Hugging Face hub.
+
+        The weights are read as `musigma.load` reads them. A repository needs the extra ``hub``.
+
+        Args:
+            source: The folder, or the repository as ``OWNER/NAME``.
+            revision: Branch, tag or commit of the repository.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     load("edsr-baseline", scale=2).save_pretrained(folder)
+            ...     Model.from_pretrained(folder).scale
+            2
+        """
+        folder = find_folder(source, revision=revision)
+        model = load_file(folder / WEIGHTS)
+        config = read_config(folder, model.network)
+        return replace(model, name=name_in(config, model.name))
+
+    def save_pretrained(
+        self, folder: str | Path, *, results: Sequence[Measurement] = (), half: bool = False
+    ) -> None:
+        """Write ``config.json``, ``model.safetensors`` and a model card into a folder.
+
+        Args:
+            folder: Where; it is made if it does not exist.
+            results: Records for the card, such as those of `musigma.evaluation.load_record`. They
+                must have been measured with these weights.
+            half: As for `save`.
+        """
+        folder = Path(folder)
+        check_results(results, name=self.name, digest=self.digest)
+        self.save(folder / WEIGHTS, half=half)
+        write_folder(
+            folder,
+            self.network,
+            name=self.name,
+            digest=self.digest,
+            metadata=self.stored_metadata(),
+            promise=self.calibration.promise if self.calibration else None,
+            results=results,
+        )
 
     def export(self, path: str | Path, *, opset: int | None = None) -> None:
         """Write the model as an ONNX file, atomically; `load` reads it back.
@@ -261,18 +343,13 @@ class Model:
         return self.metadata | ({"calibration": calibration.to_dict()} if calibration else {})
 
     def require_calibration(self, coverage: float | None = None) -> Calibration:
-        """Return the calibration, or say how to get one for this coverage."""
+        """Return the calibration at one of its coverages, or say how to get one for it."""
         calibration = self.calibration
         if calibration is None:
             raise ConfigError(
                 f"{self.name} is not calibrated; 'musigma calibrate' fits it to held-out images"
             )
-        if coverage not in (None, calibration.coverage):
-            raise ConfigError(
-                f"{self.name} is calibrated for a coverage of {calibration.coverage}, not of "
-                f"{coverage}; 'musigma calibrate' fits it to held-out images"
-            )
-        return calibration
+        return calibration.at(coverage)
 
 
 def _sigma_of(prediction: Prediction) -> Tensor:
@@ -390,6 +467,8 @@ def _calibration_of(stored: Any, file_name: str) -> Calibration | None:
         calibration.half_width(torch.full((1,), 0.1))
         calibration.includes_noise_std(25.0)
         str(calibration.promise)
+        if calibration.reference is not None:
+            Reference.from_dict(calibration.reference)
     except Exception as error:  # the values come from a file and may be anything
         reason = first_line(error)
         raise WeightsError(f"the calibration in {file_name} cannot be used: {reason}") from error

@@ -10,6 +10,7 @@ from torch import Tensor
 from helpers.runs import CPU, pictures, write_pictures
 from musigma.datasets.patch_bank import Bank, build_bank, load_images, splitmix64
 from musigma.degradations import Bicubic, Noise, parse
+from musigma.degradations.pairs import Pair, StoredInput, stack_pair
 from musigma.functional.geometry import dihedral, pad
 from musigma.functional.resize import bicubic_down
 from musigma.types import DataError, ImageError
@@ -212,3 +213,19 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (folder / "broken.png").write_bytes(b"not a picture")
     with pytest.raises(ImageError, match=r"broken\.png"):
         load_images(sorted(folder.iterdir()), num_channels=3)
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_a_pair_is_cut_turned_and_recolored_as_one(scale):
+    # The input is the target's own mean over squares, so that each patch shows what belongs to it.
+    target = pictures(1, 24, 20)[0][None].float()
+    squares = torch.nn.functional.avg_pool2d(target, scale)
+    stacked = stack_pair(Pair(squares.round().byte(), target.byte()))[0]
+    bank = build_bank(
+        [stacked], degradation=StoredInput(scale), patch=6, device=CPU, swap_channels=True
+    )
+    patches = sample(bank, 3, 64)
+    assert patches.target.shape == (64, 3, 6 * scale, 6 * scale)
+    expected = torch.nn.functional.avg_pool2d(patches.target, scale)
+    torch.testing.assert_close(patches.degraded, expected, rtol=0, atol=0.51 / 255)
+    assert len({tuple(patch.flatten().tolist()) for patch in patches.degraded}) > 40

@@ -17,6 +17,7 @@ from musigma.degradations import (
     names,
     parse,
 )
+from musigma.functional.shrink import METHODS
 from musigma.types import ConfigError
 
 TEXTS = [
@@ -148,9 +149,10 @@ def test_alternatives_agree_about_shrinking():
 
 
 def test_every_name_can_be_parsed():
-    arguments = {"blur": "(1)", "motion": "(1)", "noise": "(1)", "poisson": "(1)", "jpeg": "(50)"}
+    alone = {"photo", "round", *METHODS}
     for name in names():
-        assert parse(name + arguments.get(name, ""), scale=2).scale == 2
+        text = name if name in alone else f"{name}(1)"
+        assert parse(text, scale=2).scale == 2
 
 
 @pytest.mark.parametrize(

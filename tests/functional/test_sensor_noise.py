@@ -2,8 +2,9 @@ import pytest
 import torch
 
 from musigma.functional.blur import gaussian_kernels
+from musigma.functional.color import linear_to_srgb, srgb_to_linear
 from musigma.functional.noise import image_generator
-from musigma.functional.sensor_noise import sensor_noise
+from musigma.functional.sensor_noise import raw_noise, sensor_noise
 
 
 def generator():
@@ -70,3 +71,38 @@ def test_without_a_generator_the_global_one_is_used():
     first = sensor_noise(image, std=5)
     torch.manual_seed(3)
     assert torch.equal(sensor_noise(image, std=5), first)
+
+
+def test_the_curve_of_srgb_is_undone():
+    values = torch.linspace(0, 1, 1001)
+    torch.testing.assert_close(linear_to_srgb(srgb_to_linear(values)), values, rtol=0, atol=1e-6)
+    # IEC 61966-2-1: 18 % of the light is level 118 of 255.
+    assert round(float(linear_to_srgb(torch.tensor(0.18)) * 255)) == 118
+
+
+def test_raw_noise_is_strong_in_the_dark_and_shared_by_neighbours():
+    image = torch.tensor([0.1, 0.3, 0.8]).view(3, 1, 1, 1).expand(3, 3, 128, 128)
+    noise = raw_noise(image, gain=0.3, std=0.2, generator=generator()) - image
+    dark, middle, bright = noise.std((1, 2, 3)).tolist()
+    assert dark > 1.1 * middle > 1.2 * bright
+    beside = (noise[..., 1:] * noise[..., :-1]).mean((1, 2, 3)) / noise.square().mean((1, 2, 3))
+    # Interpolation of a mosaic gives neighbours a correlation of 0.5 to 0.6, white noise has none.
+    assert ((beside > 0.45) & (beside < 0.7)).all()
+
+
+def test_raw_noise_has_the_variance_of_its_formula_at_the_pixels_of_the_mosaic():
+    light = 0.25
+    image = linear_to_srgb(torch.full((1, 3, 256, 256), light))
+    noisy = raw_noise(image, gain=0.5, std=2.0, generator=generator())
+    noise = (srgb_to_linear(noisy) - light) * 255
+    expected = 2.0**2 + 0.5 * light * 255
+    for channel, row, column in ((0, 0, 0), (1, 0, 1), (1, 1, 0), (2, 1, 1)):
+        variance = float(noise[0, channel, row::2, column::2].var())
+        assert variance == pytest.approx(expected, rel=0.05)
+
+
+def test_a_grey_sensor_has_no_mosaic():
+    image = torch.full((1, 1, 128, 128), 0.5)
+    noise = raw_noise(image, gain=0.3, generator=generator()) - image
+    beside = (noise[..., 1:] * noise[..., :-1]).mean() / noise.square().mean()
+    assert abs(float(beside)) < 0.05

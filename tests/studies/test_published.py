@@ -1,10 +1,10 @@
 """Published numbers come from records, and every record can be traced."""
 
 import re
-from pathlib import Path
 
 import pytest
 
+from helpers.documents import DOCUMENTS, ROOT, name_of
 from musigma.evaluation.record import load_record
 from studies.campaign import load_campaign
 from studies.commands.campaign import CAMPAIGN
@@ -12,9 +12,7 @@ from studies.fill_documents import TABLE, VALUE, fill
 from studies.paper.measurements import load_records
 from studies.paper.study import find_studies
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "studies" / "results"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 RECORDS = sorted(RESULTS.rglob("*.json"))
 
 MEASURED = re.compile(r"(?<![\w^])\d[\d.,]*\s?(?:dB|nats?|ms|MiB|TFLOP/s|%|times)(?![\w/])")
@@ -38,7 +36,7 @@ def test_every_record_is_whole(path):
         assert record.model["recipe"]["seed"] == record.seed
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_tables_and_numbers_equal_the_records(path):
     text = path.read_text()
     assert text == fill(text, RESULTS), "run 'make tables'"
@@ -60,7 +58,7 @@ def numbers_without_source(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_a_measured_number_in_prose_has_a_source(path):
     """Either it stands in a mark that the records fill, or its paragraph names its source."""
     text = path.read_text()
@@ -69,7 +67,7 @@ def test_a_measured_number_in_prose_has_a_source(path):
         assert source in NOT_MEASURED or (ROOT / source).is_file(), source
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
 def test_typed_numbers_of_a_log_are_in_the_log(path):
     """A paragraph with a log as its source, and a table below it, repeat numbers of the log."""
     blocks = typed_blocks(path.read_text())

@@ -2,12 +2,18 @@ from dataclasses import replace
 
 import pytest
 import torch
+from PIL import Image
 
 from helpers.runs import CPU, assert_same, small_recipe, small_step, write_pictures
+from musigma.datasets.patch_bank import load_images
+from musigma.functional.color import rgb_to_y
+from musigma.functional.fidelity import psnr
 from musigma.model import load, save
 from musigma.networks import mean_only
 from musigma.training.checkpoint import save_checkpoint
+from musigma.training.run_log import read_log
 from musigma.training.setup import build_network, find_run, load_bank, training_data
+from musigma.training.trainer import train
 from musigma.types import ConfigError, DataError
 
 
@@ -140,3 +146,67 @@ def test_a_name_means_the_shipped_weights_of_the_same_scale():
     recipe = small_recipe(start_from="edsr-baseline", scale=3, network="edsr-baseline", settings={})
     shipped = mean_only(load("edsr-baseline", scale=3).network).state_dict()
     assert_same(build_network(recipe).state_dict(), shipped)
+
+
+def write_pairs(folder, *, scale=1):
+    write_pictures(folder / "HR", height=36, width=32)
+    (folder / "LR").mkdir()
+    for path in (folder / "HR").iterdir():
+        image = Image.open(path)
+        size = (image.width // scale, image.height // scale)
+        image.resize(size, Image.Resampling.BOX).point(lambda level: level // 2).save(
+            folder / "LR" / path.name
+        )
+    return folder
+
+
+@pytest.mark.parametrize("by", ["layout", "low"])
+def test_pairs_are_read_from_disk(tmp_path, by):
+    folder = write_pairs(tmp_path / "camera")
+    data = {"data": [str(folder)]} if by == "layout" else {"data": [str(folder / "HR")]}
+    low = [str(folder / "LR")] if by == "low" else []
+    bank = load_bank(small_recipe(scale=1, degrade="pairs", low=low, **data), CPU)
+    patches = bank.sample(torch.tensor(0), batch=8, seed=0)
+    halved = (patches.target * 255).round().long() // 2
+    assert torch.equal((patches.degraded * 255).round().long(), halved)
+
+
+def test_pairs_of_a_scale_are_read_from_disk(tmp_path):
+    folder = write_pairs(tmp_path / "camera", scale=2)
+    bank = load_bank(small_recipe(degrade="pairs", data=[str(folder)]), CPU)
+    patches = bank.sample(torch.tensor(0), batch=8, seed=0)
+    assert patches.target.shape[-1] == 2 * patches.degraded.shape[-1] == 16
+
+
+def test_pairs_that_do_not_fit_are_refused(tmp_path):
+    folder = write_pairs(tmp_path / "camera")
+    with pytest.raises(DataError, match="must have 16x18 pixels"):
+        load_bank(small_recipe(degrade="pairs", data=[str(folder)]), CPU)
+    with pytest.raises(DataError, match="has no input"):
+        load_bank(small_recipe(degrade="pairs", data=[str(folder / "LR")]), CPU)
+    with pytest.raises(ConfigError, match="one folder for each"):
+        small_recipe(degrade="pairs", low=["a", "b"])
+    with pytest.raises(ConfigError, match='degrade = "pairs"'):
+        small_recipe(low=["a"])
+    with pytest.raises(ConfigError, match="leave shrink out"):
+        small_recipe(degrade="pairs", shrink=[0.5])
+
+
+def test_a_run_on_pairs_learns_them_and_is_validated_on_pairs(tmp_path):
+    folder = write_pairs(tmp_path / "camera")
+    recipe = small_recipe(
+        scale=1,
+        degrade="pairs",
+        data=[str(folder)],
+        validation=str(folder),
+        steps=150,
+        learning_rate=1e-2,
+    )
+    train(recipe, tmp_path / "run", device="cpu")
+    inputs, targets = (
+        torch.stack(load_images(sorted((folder / side).iterdir()), num_channels=3)).float() / 255
+        for side in ("LR", "HR")
+    )
+    untouched = float(psnr(rgb_to_y(inputs), rgb_to_y(targets), data_range=1.0, shave=0).mean())
+    # The inputs are half as bright; a network that learned nothing would leave them so.
+    assert read_log(tmp_path / "run")[-1]["psnr_y"] > untouched + 3

@@ -404,7 +404,7 @@ def test_shipped_weights_name_their_conditions_and_no_path(path):
         ({"values": [-1.0]}, "must be positive and not decrease"),
         ({"values": [math.inf]}, "must be positive and not decrease"),
         ({"values": ["wide"]}, "made of numbers"),
-        ({"knots": [[1.0]], "values": [[1.0]]}, "as many knots as values"),
+        ({"knots": [[1.0]], "values": [[1.0]]}, "made of numbers"),
         ({"factor": math.nan}, "factor of a calibration must be positive"),
         ({"coverage": 90}, "coverage must lie strictly between"),
         ({"method": "conformal", "confidence": 1}, "confidence must lie strictly between"),

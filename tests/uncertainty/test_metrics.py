@@ -268,7 +268,7 @@ def test_a_negative_sigma_is_refused():
 
 
 def test_a_calibration_for_another_coverage_is_refused():
-    with pytest.raises(ConfigError, match=r"coverage of 0.9, asked was 0.8"):
+    with pytest.raises(ConfigError, match=r"coverages of 0.9, not of 0.8"):
         UncertaintyMetrics(DOUBLED, coverage=0.8)
 
 

@@ -28,6 +28,7 @@ def demo(
     from musigma.prediction.predict import predict
     from musigma.restoration.error_maps import describe, draw_error_map
     from musigma.restoration.figures import draw_error_beside_sigma, write_picture
+    from musigma.restoration.promise import Promise
     from musigma.restoration.viewer.page import write_page
 
     model, bicubic = load("edsr-baseline", scale=scale), load("bicubic", scale=scale)
@@ -63,6 +64,7 @@ def demo(
         half_width=half_width,
         coverage=calibration.coverage,
         truth=target,
+        promise=Promise(calibration.promise, None),
         title=f"musigma demo: x{scale}",
         info={
             "Model": f"{model.name} x{scale}, with its sigma branch",

@@ -10,12 +10,16 @@ import typer
 
 from musigma._version import __version__
 from musigma.cli import (
+    app as app_command,
+)
+from musigma.cli import (
     calibrate,
     demo,
     denoise,
     evaluate,
     export,
     models,
+    serve,
     train,
     upscale,
 )
@@ -95,6 +99,8 @@ for command in (
     models,
     train,
     export,
+    app_command,
+    serve,
 ):
     command.add_to(app)
 

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from musigma.degradations import Degradation
+from musigma.degradations.pairs import StoredInput, match_pair, stack_pair
 from musigma.functional.color import match_channels, to_uint8
 from musigma.images.image_io import read_image
-from musigma.types import DataError
+from musigma.types import DataError, ImageError
 
 Progress = Callable[[int, int], None]
 
@@ -118,13 +119,17 @@ class Bank:
         turn = splitmix64(key) & 7
         image = torch.searchsorted(self.ends, _below(self.ends[-1], key), right=True)
         size, margin = self.patch * self.degradation.scale, self.degradation.margin
-        row = _below(self.heights[image] - size + 1, splitmix64(key + 2))
-        column = _below(self.widths[image] - size + 1, splitmix64(key + 3))
+        row = self._start(self.heights[image] - size, splitmix64(key + 2))
+        column = self._start(self.widths[image] - size, splitmix64(key + 3))
         order = _below(len(self.orders), splitmix64(key + 4))
         pixels = self._gather(
             image, row - margin, column - margin, turn=turn, order=order, size=size + 2 * margin
         )
         return RawPatches(pixels, self._draws(key))
+
+    def _start(self, last: Tensor, key: Tensor) -> Tensor:
+        grid = self.degradation.grid
+        return _below(last // grid + 1, key) * grid
 
     def _draws(self, key: Tensor) -> Tensor:
         index = torch.arange(5, 5 + self.degradation.num_draws, device=self.device)
@@ -153,7 +158,7 @@ def to_patches(raw: RawPatches, degradation: Degradation) -> Patches:
     margin, scale = degradation.margin, degradation.scale
     whole = raw.pixels.float().div(255).permute(0, 3, 1, 2)
     degraded = _without_border(degradation(whole, raw.draws), margin // scale)
-    target = _without_border(whole, margin)
+    target = _without_border(degradation.target_of(whole), margin)
     return Patches(
         degraded.contiguous(memory_format=torch.channels_last),
         target.contiguous(memory_format=torch.channels_last),
@@ -222,7 +227,7 @@ def build_bank(
         raise DataError(f"training images have {sorted(channels)} channels; they must agree")
     sizes = torch.tensor([image.shape for image in fitting])
     num_values = sizes.prod(1)
-    orders = list(permutations(range(channels.pop())))
+    orders = _channel_orders(channels.pop(), paired=isinstance(degradation, StoredInput))
     return Bank(
         values=torch.cat([image.permute(1, 2, 0).reshape(-1) for image in fitting]).to(device),
         offsets=(num_values.cumsum(0) - num_values).to(device),
@@ -233,6 +238,13 @@ def build_bank(
         orders=torch.tensor(orders if swap_channels else orders[:1]).to(device),
         degradation=degradation,
     )
+
+
+def _channel_orders(channels: int, *, paired: bool) -> list[tuple[int, ...]]:
+    """Return the orders in which channels may come, the same for both images of a pair."""
+    half = channels // 2 if paired else channels
+    orders = list(permutations(range(half)))
+    return [(*order, *(half + n for n in order)) for order in orders] if paired else orders
 
 
 def load_images(
@@ -251,6 +263,25 @@ def load_images(
             if progress:
                 progress(len(images), len(paths))
     return images
+
+
+def load_pairs(
+    paths: Sequence[tuple[Path, Path]],
+    *,
+    num_channels: int,
+    scale: int,
+    progress: Progress | None = None,
+) -> list[Tensor]:
+    """Read files of inputs and their targets as `stack_pair` puts them, uint8 ``(2 C, H, W)``."""
+    inputs = load_images([low for low, _ in paths], num_channels=num_channels, progress=progress)
+    targets = load_images([high for _, high in paths], num_channels=num_channels, progress=progress)
+    stacked = []
+    for (path, _), degraded, target in zip(paths, inputs, targets, strict=True):
+        try:
+            stacked.append(stack_pair(match_pair(degraded[None], target[None], scale=scale))[0])
+        except ImageError as error:
+            raise DataError(f"{path}: {error}") from error
+    return stacked
 
 
 def _read_bytes(path: Path, num_channels: int) -> Tensor:

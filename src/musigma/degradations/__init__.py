@@ -16,7 +16,9 @@ from musigma.degradations.stages import (
     MotionBlur,
     Noise,
     PoissonNoise,
+    RawNoise,
     Round,
+    Sharpen,
     Shrink,
 )
 from musigma.degradations.text import names, parse, photo
@@ -35,7 +37,9 @@ __all__ = [
     "OneOf",
     "PoissonNoise",
     "Range",
+    "RawNoise",
     "Round",
+    "Sharpen",
     "Shrink",
     "degrade_image",
     "names",

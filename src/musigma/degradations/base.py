@@ -22,12 +22,14 @@ class Degradation(ABC):
             by filters.
         block: Side of the squares of the target that are best not cut, from its upper left corner
             on: those from which JPEG makes a block. 1 where there are none.
+        grid: Patches of the target begin at multiples of it.
     """
 
     scale: int = 1
     num_draws: int = 0
     filter_radius: int = 0
     block: int = 1
+    grid: int = 1
 
     @abstractmethod
     def __call__(
@@ -58,6 +60,10 @@ class Degradation(ABC):
         whole = math.lcm(self.block, self.scale)
         least = max(self.filter_radius, int(self.block > 1))
         return -(-least // whole) * whole
+
+    def target_of(self, stored: Tensor) -> Tensor:
+        """Return the target in what a patch bank stores, ``(N, C, H, W)``: by default all of it."""
+        return stored
 
     @property
     def white_noise_std(self) -> Value | None:

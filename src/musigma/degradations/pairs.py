@@ -2,12 +2,44 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from musigma.degradations.base import Degradation
 from musigma.degradations.image import degrade_image, draw_for_image
 from musigma.functional.geometry import crop_to_multiple
 from musigma.types import ImageError
+
+PAIRS = "pairs"
+"""What stands in the place of a degradation's text where inputs are read from files."""
+
+
+class StoredInput(Degradation):
+    """Inputs that a patch bank stores beside their targets, as `stack_pair` puts them.
+
+    Args:
+        scale: Size of the target over that of the input.
+    """
+
+    def __init__(self, scale: int) -> None:
+        self.scale = self.grid = scale
+
+    def __call__(
+        self,
+        target: Tensor,
+        draws: Tensor,  # noqa: ARG002
+        generator: torch.Generator | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return the second half of the channels, of which each value is stored as a square."""
+        return target[:, target.shape[1] // 2 :, :: self.scale, :: self.scale]
+
+    def target_of(self, stored: Tensor) -> Tensor:
+        """Return the first half of the channels."""
+        return stored[:, : stored.shape[1] // 2]
+
+    def __str__(self) -> str:
+        """The word for inputs that are read."""
+        return PAIRS
 
 
 class Pair(NamedTuple):
@@ -54,6 +86,22 @@ def match_pair(degraded: Tensor, target: Tensor, *, scale: int) -> Pair:
             f"{degraded.shape[-1]}x{degraded.shape[-2]}; give --degrade to have inputs made"
         )
     return Pair(degraded, target)
+
+
+def stack_pair(pair: Pair) -> Tensor:
+    """Put a pair into one image of twice the channels: the target, then the repeated input.
+
+    Each value of the input is repeated over a square, so that both have one size and can be cut,
+    turned and mirrored together.
+
+    Example:
+        >>> pair = Pair(torch.rand(1, 3, 4, 5), torch.rand(1, 3, 8, 10))
+        >>> stack_pair(pair).shape
+        torch.Size([1, 6, 8, 10])
+    """
+    scale = pair.target.shape[-1] // pair.degraded.shape[-1]
+    squares = pair.degraded.repeat_interleave(scale, -1).repeat_interleave(scale, -2)
+    return torch.cat([pair.target, squares], dim=1)
 
 
 def noise_std_of(degradation: Degradation, *, name: str | int, seed: int = 0) -> float | None:

@@ -14,7 +14,7 @@ from musigma.functional import shrink as shrinks
 from musigma.functional.color import quantise, to_uint8
 from musigma.functional.jpeg import BLOCK, jpeg
 from musigma.functional.resize import bicubic_down
-from musigma.functional.sensor_noise import sensor_noise
+from musigma.functional.sensor_noise import raw_noise, sensor_noise
 from musigma.types import ConfigError
 
 STDS_IN_RADIUS = 3
@@ -166,6 +166,41 @@ class MotionBlur(_BlurStage):
         return blurs.motion_kernels(
             drawn["length"], angle=drawn["angle"], radius=self.filter_radius
         )
+
+
+class Sharpen(Stage):
+    """Unsharp masking, as cameras and programs do it: the image plus a part of what blur takes.
+
+    Args:
+        amount: How much of the difference to the blurred image is added; 1 is strong.
+        std: Standard deviation of the Gaussian blur, in pixels.
+
+    Example:
+        >>> str(Sharpen((0.2, 1.5), std=0.8))
+        'sharpen(0.2..1.5, std=0.8)'
+    """
+
+    name = "sharpen"
+    parameters = (
+        Parameter("amount", 0, 10, required=True),
+        Parameter("std", 0, 10, default=1),
+    )
+
+    def __init__(self, amount: Amount, *, std: Amount = 1) -> None:
+        super().__init__(amount=amount, std=std)
+        self.filter_radius = math.ceil(STDS_IN_RADIUS * self.values["std"].high)
+
+    def __call__(
+        self,
+        target: Tensor,
+        draws: Tensor,
+        generator: torch.Generator | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Sharpen each image by its amount."""
+        drawn = self.drawn(draws)
+        kernels = blurs.gaussian_kernels(drawn["std"], radius=self.filter_radius)
+        detail = target - blurs.blur(target, kernels)
+        return target + drawn["amount"].to(target).view(-1, 1, 1, 1) * detail
 
 
 class Shrink(Degradation):
@@ -328,6 +363,45 @@ class PoissonNoise(Stage):
         )
 
 
+class RawNoise(Stage):
+    """Noise of a camera's sensor whose picture was developed: strong in the dark, and smooth.
+
+    Args:
+        gain: Variance over light, both in 8-bit levels of linear light.
+        std: Standard deviation of reading out, in 8-bit levels of linear light.
+        grain: As that of `Noise`: smoothing inside the camera, beside that of demosaicing.
+
+    Example:
+        >>> str(RawNoise((0.05, 2), std=0.5))
+        'raw(0.05..2, std=0.5)'
+    """
+
+    name = "raw"
+    parameters = (
+        Parameter("gain", 0, 255, required=True),
+        Parameter("std", 0, 255, default=0),
+        _GRAIN,
+    )
+
+    def __init__(self, gain: Amount, *, std: Amount = 0, grain: Amount | None = None) -> None:
+        super().__init__(gain=gain, std=std, grain=grain)
+        # Demosaicing looks at the next pixel; what follows on smooths its result.
+        self.filter_radius = 1 + _grain_radius(self.values)
+
+    def __call__(
+        self, target: Tensor, draws: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Add noise of the gain of each image."""
+        drawn = self.drawn(draws)
+        return raw_noise(
+            target,
+            gain=drawn["gain"],
+            std=drawn["std"],
+            grain=_grain_kernels(drawn, _grain_radius(self.values)),
+            generator=generator,
+        )
+
+
 class Jpeg(Stage):
     """Saving as JPEG and reading again; the result is on 8-bit levels.
 
@@ -386,7 +460,8 @@ class Round(Stage):
 
 
 STAGES: dict[str, type[Stage]] = {
-    stage.name: stage for stage in (Blur, MotionBlur, Noise, PoissonNoise, Jpeg, Round)
+    stage.name: stage
+    for stage in (Blur, MotionBlur, Sharpen, Noise, PoissonNoise, RawNoise, Jpeg, Round)
 }
 """Stages by the name in the text form; ways of shrinking have their own."""
 

@@ -11,7 +11,8 @@ The grammar, from the loosest to the tightest binding::
     range        = number [ ".." number [":log"] ]
 
 - A stage is one of ``blur(std, across, angle)``, ``motion(length, angle)``,
-  ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``,
+  ``sharpen(amount, std)``,
+  ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``, ``raw(gain, std, grain)``,
   ``jpeg(quality, subsampling)``, ``round``; a way of shrinking
   (`musigma.functional.shrink.shrink_matrix` lists them): ``bicubic``, ``area``, ``lanczos`` ...; or
   a chain with a name: ``photo``. Their classes in `musigma.degradations.stages` say what the
@@ -93,7 +94,7 @@ def photo(scale: int) -> Degradation:
 
     Example:
         >>> photo(2) == parse("photo", scale=2), photo(2).margin
-        (True, 16)
+        (True, 32)
     """
     return parse("photo", scale=scale)
 
@@ -233,7 +234,9 @@ class _Reader:
             self._refuse(what)
         name = self._advance().text
         if name not in names():
-            raise ConfigError(f"there is no degradation {name!r}; {nearest(name, names())}")
+            raise ConfigError(
+                f"there is no degradation {short_repr(name)}; {nearest(name, names())}"
+            )
         return name
 
     def _expect(self, sign: str) -> None:

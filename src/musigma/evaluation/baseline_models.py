@@ -107,7 +107,13 @@ def calibrated(
     `coverage` of the held-out values. Options go to `calibrate`.
     """
     calibration = calibrate(
-        model, held_out, protocols, method="pooled-quantile", coverage=coverage, **options
+        model,
+        held_out,
+        protocols,
+        method="pooled-quantile",
+        coverage=coverage,
+        sigma_map=False,
+        **options,
     )
     return replace(model, calibration=calibration)
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from musigma.degradations import Bicubic, Degradation, Noise, parse
 from musigma.degradations.pairs import (
+    PAIRS,
     Pair,
     make_pair,
     match_pair,
@@ -16,9 +17,6 @@ from musigma.functional.color import match_channels, quantise, rgb_to_y
 from musigma.functional.fidelity import psnr, ssim
 from musigma.networks import Network
 from musigma.types import ConfigError
-
-PAIRS = "pairs"
-"""What a protocol writes in place of a degradation whose inputs are read from files."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,9 @@ _YCBCR_FROM_RGB = (
 )
 _YCBCR_OFFSET = (16.0, 128.0, 128.0)
 
+# Below it the curve of sRGB is a straight line.
+_SRGB_TOE = 0.04045
+
 
 def to_uint8(image: Tensor) -> Tensor:
     """Return the 8-bit levels ``floor(255 clamp(image, 0, 1) + 1/2)`` of an image in ``[0, 1]``.
@@ -106,3 +109,26 @@ def _check_channels(image: Tensor, space: str) -> None:
             f"expected a float {space} image (N, 3, H, W) in [0, 1], got {tuple(image.shape)} "
             f"{image.dtype}; repeat a grey channel three times and divide 8-bit levels by 255"
         )
+
+
+def srgb_to_linear(image: Tensor) -> Tensor:
+    """Return the light that sRGB values in ``[0, 1]`` stand for, by the curve of IEC 61966-2-1.
+
+    Example:
+        >>> srgb_to_linear(torch.tensor([0.0, 0.5, 1.0])).round(decimals=4)
+        tensor([0.0000, 0.2140, 1.0000])
+    """
+    curve = ((image.clamp(min=_SRGB_TOE) + 0.055) / 1.055) ** 2.4
+    return torch.where(image <= _SRGB_TOE, image / 12.92, curve)
+
+
+def linear_to_srgb(light: Tensor) -> Tensor:
+    """Return the sRGB values of light: the inverse of `srgb_to_linear`.
+
+    Example:
+        >>> linear_to_srgb(torch.tensor([0.0, 0.2140, 1.0])).round(decimals=3)
+        tensor([0.0000, 0.5000, 1.0000])
+    """
+    toe = _SRGB_TOE / 12.92
+    curve = 1.055 * light.clamp(min=toe) ** (1 / 2.4) - 0.055
+    return torch.where(light <= toe, light * 12.92, curve)

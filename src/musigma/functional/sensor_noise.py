@@ -1,9 +1,11 @@
-"""Noise of a camera: of one level everywhere, or growing with the light; not clipped."""
+"""Noise of a camera: of one level, growing with the light, or of a raw picture; not clipped."""
 
 import torch
 from torch import Tensor
+from torch.nn.functional import conv2d
 
 from musigma.functional.blur import blur
+from musigma.functional.color import linear_to_srgb, srgb_to_linear
 from musigma.types import ImageError
 
 
@@ -44,14 +46,70 @@ def sensor_noise(
     if not isinstance(std, Tensor) and std < 0:
         raise ImageError(f"std is 0 or more, in 8-bit levels (such as 25), got {std}")
     noise = _normal(image, grey, generator)
-    if grain is not None:
-        noise = blur(noise, grain / grain.square().sum((1, 2), keepdim=True).sqrt())
+    noise = _smoothed(noise, grain)
     # Where there is no second part, the product is what the denoising protocol has always been.
     level = _per_image(std, image) / 255
     if isinstance(gain, Tensor) or gain > 0:
         light = _per_image(gain, image) / 255 * image.clamp(min=0)
         return image + noise * (level**2 + light).sqrt()
     return image + noise * level
+
+
+def raw_noise(
+    image: Tensor,
+    *,
+    gain: float | Tensor,
+    std: float | Tensor = 0.0,
+    grain: Tensor | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Add the noise of a sensor whose picture was developed: demosaiced, and given sRGB's curve.
+
+    The noise arises in linear light, ``std^2 + gain * light`` in 8-bit levels, at the pixels of a
+    Bayer mosaic (red and green in the first row). The other pixels of a channel get theirs by
+    interpolation, so that neighbours share it. The curve of sRGB makes it strong in the dark.
+
+    Args:
+        image: ``(N, C, H, W)`` in ``[0, 1]``, 1 or 3 channels. A grey sensor has no mosaic.
+        gain: Variance over light; one number, or one per image, ``(N,)``.
+        std: Standard deviation of reading out; one number, or one per image, ``(N,)``.
+        grain: As that of `sensor_noise`: smoothing inside the camera.
+        generator: As that of `sensor_noise`.
+
+    Example:
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> image = torch.tensor([0.1, 0.8]).view(2, 1, 1, 1).expand(2, 3, 64, 64)
+        >>> noise = raw_noise(image, gain=0.5, generator=generator) - image
+        >>> dark, bright = (noise * 255).std((1, 2, 3)).tolist()
+        >>> round(dark), round(bright)
+        (6, 4)
+    """
+    light = srgb_to_linear(image.clamp(0, 1))
+    normal = _normal(image, grey=False, generator=generator)
+    level = (_per_image(std, image) / 255) ** 2 + _per_image(gain, image) / 255 * light
+    noise = _smoothed(_demosaiced(normal * level.sqrt()), grain)
+    return linear_to_srgb(light + noise)
+
+
+def _demosaiced(noise: Tensor) -> Tensor:
+    """Keep each channel's noise at its pixels of the mosaic and interpolate it between them."""
+    if noise.shape[1] != 3:
+        return noise
+    height, width = noise.shape[-2:]
+    row = torch.arange(height, device=noise.device).view(-1, 1) % 2
+    column = torch.arange(width, device=noise.device) % 2
+    mosaic = torch.stack([(row + column == 0), (row != column), (row + column == 2)])
+    around = noise.new_tensor([[1.0, 2.0, 1.0], [2.0, 4.0, 2.0], [1.0, 2.0, 1.0]]) / 4
+    beside = noise.new_tensor([[0.0, 1.0, 0.0], [1.0, 4.0, 1.0], [0.0, 1.0, 0.0]]) / 4
+    kernels = torch.stack([around, beside, around]).unsqueeze(1)
+    return conv2d(noise * mosaic, kernels, padding=1, groups=3)
+
+
+def _smoothed(noise: Tensor, grain: Tensor | None) -> Tensor:
+    """Smooth noise with a kernel per image that is scaled so that its variance stays."""
+    if grain is None:
+        return noise
+    return blur(noise, grain / grain.square().sum((1, 2), keepdim=True).sqrt())
 
 
 def _normal(image: Tensor, grey: bool | Tensor, generator: torch.Generator | None) -> Tensor:

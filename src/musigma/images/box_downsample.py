@@ -34,12 +34,22 @@ class BoxDownsampler:
             self._means.append(self._average(rows[:, :, :complete]))
         self._incomplete = rows[:, :, complete:].clone() if complete < rows.shape[2] else None
 
-    def result(self) -> Tensor:
-        """Return the image after the last row, ``(1, C, ceil(H / factor), ceil(W / factor))``."""
-        if self._incomplete is not None:
+    def take(self, *, last: bool = False) -> list[Tensor]:
+        """Return the rows that are complete, in parts, and forget them.
+
+        Args:
+            last: Whether no further rows will come, so that the last box is complete, too.
+        """
+        if last and self._incomplete is not None:
             self._means.append(self._average(self._incomplete))
             self._incomplete = None
-        return torch.cat(self._means, dim=2)
+        rows, self._means = self._means, []
+        return rows
+
+    def result(self) -> Tensor:
+        """Return the image after the last row, ``(1, C, ceil(H / factor), ceil(W / factor))``."""
+        self._means = [torch.cat(self.take(last=True), dim=2)]
+        return self._means[0]
 
     def _average(self, rows: Tensor) -> Tensor:
         if self.factor == 1:

@@ -192,12 +192,17 @@ def describe(network: Network) -> dict[str, Any]:
     }
 
 
+def check_weights_name(path: Path) -> None:
+    """Refuse a name that `write_weights_file` would refuse, before work is done for it."""
+    if path.suffix != ".safetensors":
+        raise WeightsError(f"{path.name} was not written: the name must end in .safetensors")
+
+
 def write_weights_file(
     path: Path, network: Network, *, half: bool = False, **metadata: Any
 ) -> None:
     """Write a weights file of ours, atomically; arguments as for `musigma.save`."""
-    if path.suffix != ".safetensors":
-        raise WeightsError(f"{path.name} was not written: the name must end in .safetensors")
+    check_weights_name(path)
     state = {
         key: (value.half() if half and value.is_floating_point() else value).contiguous().cpu()
         for key, value in weights_of(network).items()

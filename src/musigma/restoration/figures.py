@@ -5,7 +5,7 @@ which color-blind readers can distinguish.
 """
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -90,6 +90,71 @@ def draw_error_beside_sigma(error: Tensor, sigma: Tensor) -> "Figure":
     return figure
 
 
+@style()
+def draw_panels(
+    pictures: Mapping[str, Tensor], maps: Mapping[str, Tensor] | None = None, *, columns: int = 2
+) -> "Figure":
+    """Draw pictures and error maps of one scene beside each other, each under its title.
+
+    Small pictures are shown as large as the others, pixel by pixel. Error maps share one scale,
+    which ends where 0.5 % of their pixels lie beyond.
+
+    Args:
+        pictures: Images ``(1, 1 or 3, H, W)`` in ``[0, 1]``, by title; other values are clamped.
+        maps: Error maps ``(1, C, H, W)``, not negative, by title; the mean over the channels is
+            shown in levels of 255.
+        columns: Panels in a row.
+
+    Example:
+        >>> image = torch.rand(1, 3, 8, 8)
+        >>> len(draw_panels({"input": image}, {"std": 0.1 * image}).axes)  # with the scale
+        3
+    """
+    from matplotlib.figure import Figure
+
+    levels = {title: _levels(values) for title, values in (maps or {}).items()}
+    height, width = next(iter(pictures.values())).shape[-2:]
+    panels = len(pictures) + len(levels)
+    rows = -(-panels // columns)
+    figure = Figure(
+        (3 * columns, rows * (3 * height / width + 0.3) + 0.6 * bool(levels)), layout="compressed"
+    )
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for panel in axes:
+        panel.axis("off")
+    for panel, (title, picture) in zip(axes, pictures.items(), strict=False):
+        shown = picture[0].detach().float().cpu().clamp(0, 1).permute(1, 2, 0)
+        panel.imshow(shown.expand(-1, -1, 3).numpy(), interpolation="nearest")
+        panel.set_title(title)
+    if levels:
+        _fill_maps(figure, axes[len(pictures) : panels], levels, all_axes=axes)
+    return figure
+
+
+def _fill_maps(figure: "Figure", axes: Any, levels: Mapping[str, Any], *, all_axes: Any) -> None:
+    """Draw error maps with one scale below all axes."""
+    values = np.concatenate([map_.ravel() for map_ in levels.values()])
+    top = float(np.percentile(values, 99.5)) or 1.0
+    for panel, (title, map_) in zip(axes, levels.items(), strict=True):
+        image = panel.imshow(map_, cmap="magma", vmin=0, vmax=top, interpolation="nearest")
+        panel.set_title(title)
+    _add_scale(figure, image, all_axes, aspect=60, clipped=bool(values.max() > top))
+
+
+def _add_scale(figure: "Figure", image: Any, axes: Any, *, aspect: int, clipped: bool) -> None:
+    bar = figure.colorbar(
+        image,
+        ax=axes,
+        location="bottom",
+        aspect=aspect,
+        pad=0.02,
+        extend="max" if clipped else "neither",
+        extendfrac=0.02,
+    )
+    bar.set_label("error (levels of 255)")
+    bar.outline.set_visible(False)
+
+
 def _draw_maps(maps: Sequence[Tensor], titles: Sequence[str]) -> "Figure":
     from matplotlib.figure import Figure
 
@@ -104,17 +169,7 @@ def _draw_maps(maps: Sequence[Tensor], titles: Sequence[str]) -> "Figure":
         image = axes.imshow(map_, cmap="magma", vmin=0, vmax=top or 1)
         axes.set_title(title)
         axes.axis("off")
-    bar = figure.colorbar(
-        image,
-        ax=grid,
-        location="bottom",
-        aspect=40 * len(maps),
-        pad=0.02,
-        extend="max" if np.max(levels) > top else "neither",
-        extendfrac=0.02,
-    )
-    bar.set_label("error (levels of 255)")
-    bar.outline.set_visible(False)
+    _add_scale(figure, image, grid, aspect=40 * len(maps), clipped=bool(np.max(levels) > top))
     return figure
 
 

@@ -13,6 +13,7 @@ from torch import nn
 
 from musigma.degradations import Degradation, Noise
 from musigma.degradations import parse as parse_degradation
+from musigma.degradations.pairs import PAIRS, StoredInput
 from musigma.losses import parse as parse_loss
 from musigma.networks import Network, create, entry, num_params, with_sigma
 from musigma.networks.bounded_build import MAX_VALUES, build_without_values, check_settings
@@ -67,6 +68,9 @@ class Recipe:
         data: Training sets or folders, or ``drawn-shapes``, which needs no files.
         degrade: How inputs are made from the training images, as text, such as
             ``blur(0.2..2) | bicubic | noise(0..10) | jpeg(30..95)``. By default it is bicubic.
+            With ``pairs`` inputs are read: from the folder ``LR`` beside ``HR`` of each set.
+        low: With ``degrade = "pairs"``, folders of inputs, one for each of `data`, whose files are
+            named as the targets are. It is for sets that do not have the folders above.
         noise_std: For denoisers, the range of noise levels in 8-bit levels; the short form of
             ``degrade = "noise(low..high)"``.
         shrink: Factors below 1. For each of them a smaller copy of every training image is added,
@@ -114,6 +118,7 @@ class Recipe:
     validation: str = ""
     channels: Literal[1, 3] = 3
     degrade: str = ""
+    low: tuple[str, ...] = ()
     noise_std: tuple[float, float] | None = None
     steps: int | None = None
     seconds: float | None = None
@@ -153,6 +158,8 @@ class Recipe:
         """How inputs are made from the training images."""
         if self.noise_std is not None:
             return Noise(self.noise_std)
+        if self.degrade == PAIRS:
+            return StoredInput(self.scale)
         return parse_degradation(self.degrade, scale=self.scale)
 
     def _check_data(self) -> None:
@@ -170,12 +177,27 @@ class Recipe:
                 "a network of scale 1 must be told how its inputs are made: give "
                 "noise_std = [low, high] for a denoiser, or degrade = 'TEXT' for anything else"
             )
+        self._check_pairs()
         degradation = self.degradation
         if self._takes_noise_level() and degradation.white_noise_std is None:
             raise ConfigError(
                 f"{self.network} must be told the noise level, which degrade = '{degradation}' "
                 "does not say; give noise_std = [low, high]"
             )
+
+    def _check_pairs(self) -> None:
+        if self.degrade != PAIRS:
+            if self.low:
+                raise ConfigError('inputs are read from folders only with degrade = "pairs"')
+            return
+        if self.low and len(self.low) != len(self.data):
+            raise ConfigError(
+                f"low must name one folder for each of data: {len(self.data)}, got {len(self.low)}"
+            )
+        if self.shrink:
+            raise ConfigError("pairs cannot be made smaller; leave shrink out")
+        if DRAWN_SHAPES in self.data:
+            raise ConfigError(f"{DRAWN_SHAPES} has no inputs to be read; name sets of pairs")
 
     def _takes_noise_level(self) -> bool:
         """Build the network without values; refuse one that cannot be built or is far too large."""
@@ -248,7 +270,11 @@ class Recipe:
         published.
         """
         names = {key: _last_part(getattr(self, key)) for key in _PATHS}
-        return asdict(self) | names | {"data": tuple(map(_last_part, self.data))}
+        return (
+            asdict(self)
+            | names
+            | {key: tuple(map(_last_part, getattr(self, key))) for key in ("data", "low")}
+        )
 
 
 def load_recipe(name_or_path: str | Path, overrides: Iterable[str] = ()) -> Recipe:

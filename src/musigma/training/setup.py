@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, distributed
 
 from musigma.datasets.catalog import Dataset, Item, find_dataset
-from musigma.datasets.patch_bank import Bank, build_bank, load_images
+from musigma.datasets.patch_bank import Bank, build_bank, load_images, load_pairs
+from musigma.degradations.pairs import PAIRS
 from musigma.functional.resize import resize
 from musigma.losses import Objective
 from musigma.model import Model, load
@@ -29,7 +30,7 @@ CHANGEABLE = {"steps", "seconds", "log_every", "validate_every", "save_every", "
 
 BANK_KEYS = (
     *("data", "shrink", "scale", "patch", "channels", "swap_channels"),
-    *("degrade", "noise_std"),
+    *("degrade", "low", "noise_std"),
 )
 """The keys of a recipe that decide its patch bank. Runs that agree in them can share one."""
 
@@ -188,13 +189,23 @@ def _keep_mean(network: Network, new: list[str]) -> None:
 
 def training_data(recipe: Recipe) -> Dataset:
     """Return the files of all sets of a recipe as one set; images that are drawn have no files."""
-    sets = [find_dataset(name) for name in recipe.data if name != DRAWN_SHAPES]
+    sets = _training_sets(recipe)
     items = tuple(
-        Item(f"{dataset.name}/{item.name}", item.target)
+        Item(f"{dataset.name}/{item.name}", item.target, item.degraded)
         for dataset in sets
         for item in dataset.items
     )
     return Dataset("+".join(dataset.name for dataset in sets) or DRAWN_SHAPES, items)
+
+
+def _training_sets(recipe: Recipe) -> list[Dataset]:
+    if recipe.degrade != PAIRS:
+        return [find_dataset(name) for name in recipe.data if name != DRAWN_SHAPES]
+    inputs = recipe.low or (None,) * len(recipe.data)
+    return [
+        find_dataset(name, scale=recipe.scale, degraded=low)
+        for name, low in zip(recipe.data, inputs, strict=True)
+    ]
 
 
 def load_bank(recipe: Recipe, device: torch.device, run_log: RunLog | None = None) -> Bank:
@@ -214,12 +225,27 @@ def load_bank(recipe: Recipe, device: torch.device, run_log: RunLog | None = Non
 
 
 def load_training_images(recipe: Recipe, run_log: RunLog | None = None) -> list[Tensor]:
-    """Read or draw the images of a recipe, uint8 ``(C, H, W)``."""
+    """Read or draw the images of a recipe, uint8 ``(C, H, W)``; pairs have twice the channels."""
     if DRAWN_SHAPES in recipe.data:
         return draw_images(recipe.channels)
-    paths = [item.target for item in training_data(recipe).items]
+    items = training_data(recipe).items
     progress = run_log.loading if run_log else None
+    if recipe.degrade == PAIRS:
+        files = [(_input_of(item), item.target) for item in items]
+        return load_pairs(
+            files, num_channels=recipe.channels, scale=recipe.scale, progress=progress
+        )
+    paths = [item.target for item in items]
     return list(load_images(paths, num_channels=recipe.channels, progress=progress))
+
+
+def _input_of(item: Item) -> Path:
+    if item.degraded is None:
+        raise DataError(
+            f"{item.name} has no input: pairs are read from a folder LR beside HR, or from the "
+            "folders that low names"
+        )
+    return item.degraded
 
 
 def shrunk(image: Tensor, factor: float, device: torch.device) -> Tensor:

@@ -11,6 +11,7 @@ import torch
 from torch import distributed
 
 from musigma.datasets.catalog import find_dataset
+from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.evaluate import evaluate
 from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.record import provenance
@@ -174,7 +175,8 @@ def validate(step: Step) -> dict[str, float]:
     recipe = step.recipe
     if not recipe.validation or step.rank > 0:
         return {}
-    dataset = find_dataset(recipe.validation)
+    pairs = recipe.degrade == PAIRS
+    dataset = find_dataset(recipe.validation, scale=recipe.scale if pairs else None)
     with step.averaged() as network:
         network.eval()
         evaluation = evaluate(network, dataset, protocol_of(recipe, network))
@@ -189,6 +191,8 @@ def protocol_of(recipe: Recipe, network: Network) -> Protocol:
     """
     if recipe.noise_std is not None:
         return protocol_for(network, noise_std=sum(recipe.noise_std) / 2)
+    if recipe.degrade == PAIRS:
+        return protocol_for(network, pairs=True)
     return protocol_for(network, degradation=recipe.degrade or None)
 
 

@@ -5,8 +5,8 @@ weights. It names the images and the inputs that it was fitted for: no promise h
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.scores import check_share
 from musigma.types import ConfigError, nearest
+from musigma.uncertainty.conformal import images_needed
 from musigma.uncertainty.methods import FORMER_METHODS, METHODS, Method
 
 _CLAIMS: dict[Method, str] = {
@@ -27,6 +28,9 @@ _NO_GUARANTEE = "Intervals hold about {share}, without a guarantee,"
 
 Json = Mapping[str, Any]
 
+VERSION = 2
+"""Of the table that `Calibration.to_dict` writes. Version 1 had one factor and no version."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
@@ -34,7 +38,8 @@ class Calibration:
 
     Sigma, floored at `SIGMA_FLOOR`, is mapped to a standard deviation by straight lines through
     ``(knots, values)``, and proportionally outside them: a single knot is a scale factor. The
-    interval is ``mean +- factor * std``.
+    interval is ``mean +- factor * std``. Errors are not normal, so every coverage has a factor of
+    its own, fitted by the same method.
 
     Attributes:
         method: How it was fitted, which decides what `promise` says.
@@ -44,15 +49,21 @@ class Calibration:
         coverage: The share of values that the intervals should hold.
         confidence: The probability of the promise, or `None` where the method has none.
         num_images: Number of held-out images of the fit.
+        other_factors: Further coverages, each with its factor, by increasing coverage.
         protocol: How the inputs of the fit were made, as `Protocol.as_json` writes it; `None` in
             files that do not say.
         data: Name and hash of the held-out images; `None` in files that do not say.
+        reference: What the inputs of the fit were like, as `Reference.to_dict` of
+            `musigma.uncertainty.guard` writes it; `None` in files that do not say.
 
     Example:
         >>> calibration = Calibration(method="pooled-quantile", knots=(1.0,), values=(1.5,),
-        ...                           factor=2.0, coverage=0.9, confidence=None, num_images=100)
+        ...                           factor=2.0, coverage=0.9, confidence=None, num_images=100,
+        ...                           other_factors=((0.5, 0.6), (0.95, 2.4)))
         >>> calibration.half_width(torch.tensor([0.01, 0.02]))
         tensor([0.0300, 0.0600])
+        >>> calibration.half_width(torch.tensor([0.01, 0.02]), coverage=0.5)
+        tensor([0.0090, 0.0180])
     """
 
     method: Method
@@ -62,21 +73,25 @@ class Calibration:
     coverage: float
     confidence: float | None
     num_images: int
+    other_factors: tuple[tuple[float, float], ...] = ()
     protocol: Json | None = field(default=None, hash=False)
     data: Json | None = field(default=None, hash=False)
+    reference: Json | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Refuse what no fit would give: the numbers may come from a file."""
         check_method(self.method)
         _check_map(self.knots, self.values)
-        if not 0 < self.factor < np.inf:
-            raise ConfigError(f"the factor of a calibration must be positive, got {self.factor}")
-        check_share("coverage", self.coverage)
+        _check_factors([*self.other_factors, (self.coverage, self.factor)])
+        if self.num_images < 1:
+            raise ConfigError(f"a fit takes at least one image, got {self.num_images}")
         if self.method in ("conformal", "risk-control"):
             check_share("confidence", self.confidence or 0)
-        for part in (self.protocol, self.data):
+        for part in (self.protocol, self.data, self.reference):
             if not isinstance(part, Mapping | None):
-                raise ConfigError(f"protocol and data of a calibration are tables, got {part!r}")
+                raise ConfigError(
+                    f"protocol, data and reference of a calibration are tables, got {part!r}"
+                )
 
     def std(self, sigma: Tensor) -> Tensor:
         """Return the standard deviation that belongs to each sigma, of the same shape."""
@@ -90,9 +105,52 @@ class Calibration:
         piece = torch.bucketize(sigma, sigma.new_tensor(knots))
         return sigma.new_tensor(slopes)[piece] * sigma + sigma.new_tensor(offsets)[piece]
 
-    def half_width(self, sigma: Tensor) -> Tensor:
-        """Return the half-width of the interval around the mean, of the same shape."""
-        return self.factor * self.std(sigma)
+    def half_width(self, sigma: Tensor, coverage: float | None = None) -> Tensor:
+        """Return the half-width of the interval around the mean, of the same shape.
+
+        Args:
+            sigma: What the network predicted.
+            coverage: One of `coverages`; by default `coverage`.
+        """
+        return self.at(coverage).factor * self.std(sigma)
+
+    @property
+    def factors(self) -> dict[float, float]:
+        """The factor of every fitted coverage, by increasing coverage."""
+        return dict(sorted([*self.other_factors, (self.coverage, self.factor)]))
+
+    @property
+    def coverages(self) -> tuple[float, ...]:
+        """The coverages that were fitted, increasing."""
+        return tuple(self.factors)
+
+    def at(self, coverage: float | None) -> "Calibration":
+        """Return the same calibration with another of its coverages as `coverage`.
+
+        Args:
+            coverage: One of `coverages`; `None` changes nothing.
+
+        Raises:
+            ConfigError: That coverage was not fitted; it names those that were.
+        """
+        if coverage in (None, self.coverage):
+            return self
+        factors = self.factors
+        if coverage not in factors:
+            raise ConfigError(self._why_not(coverage))
+        factor = factors.pop(coverage)
+        others = tuple(factors.items())
+        return replace(self, coverage=coverage, factor=factor, other_factors=others)
+
+    def _why_not(self, coverage: float) -> str:
+        fitted = ", ".join(f"{share:g}" for share in self.coverages)
+        text = f"intervals are calibrated for coverages of {fitted}, not of {coverage:g}"
+        needed = images_needed(self.method, check_share("coverage", coverage), self.confidence)
+        if needed > self.num_images:
+            return (
+                f"{text}, which needs at least {needed} held-out images and had {self.num_images}"
+            )
+        return f"{text}; 'musigma calibrate --coverage {coverage:g}' fits it to held-out images"
 
     @property
     def conditions(self) -> str:
@@ -142,33 +200,75 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, for the metadata of a weights file or a record."""
-        return asdict(self) | {"knots": list(self.knots), "values": list(self.values)}
+        lists = {"knots": list(self.knots), "values": list(self.values)}
+        others = [list(pair) for pair in self.other_factors]
+        return {"version": VERSION} | asdict(self) | lists | {"other_factors": others}
 
     @classmethod
     def from_dict(cls, data: Json) -> "Calibration":
         """Return what `to_dict` described, or say which part is missing, unknown or no number.
 
-        Files from before version 0.2 have other names of methods and no conditions.
+        Files from before version 0.2 have other names of methods and no conditions. Those from
+        before version 0.3 have the factor of one coverage.
         """
         if not isinstance(data, Mapping):
             raise ConfigError(f"a calibration is a table of values, got {data!r}")
-        data = dict(data)
-        if "kind" in data and "method" not in data:
-            former = data.pop("kind")
-            data["method"] = FORMER_METHODS.get(str(former), former)
+        data = _renamed(data)
         known = {field.name for field in fields(cls)}
-        missing, unknown = known - {"protocol", "data"} - data.keys(), data.keys() - known
+        required = {field.name for field in fields(cls) if field.default is MISSING}
+        missing, unknown = required - data.keys(), data.keys() - known
         if missing or unknown:
             raise ConfigError(
                 f"a calibration has the keys {sorted(known)}; missing {sorted(missing)}, "
                 f"unknown {sorted(unknown)}"
             )
         try:
-            return cls(**{**data, "knots": tuple(data["knots"]), "values": tuple(data["values"])})
-        except (TypeError, ValueError) as error:
+            calibration = cls(**(data | _as_numbers(data)))
+            # What is computed from the stored texts: a hostile file must fail here, and not later.
+            calibration.includes_noise_std(0)
+            _ = calibration.conditions
+            return calibration
+        except (TypeError, ValueError, OverflowError) as error:
             if isinstance(error, ConfigError):
                 raise
-            raise ConfigError(f"a calibration is made of numbers: {error}") from error
+            raise ConfigError(f"a part of the calibration has a wrong type: {error}") from error
+
+
+def _renamed(data: Json) -> dict[str, Any]:
+    """Return a stored table with the names of today, without its version."""
+    data = dict(data)
+    version = data.pop("version", 1)
+    if not isinstance(version, int) or not 1 <= version <= VERSION:
+        raise ConfigError(
+            f"the calibration has version {version!r}, and this program reads up to {VERSION}; "
+            "install a newer musigma"
+        )
+    if "kind" in data and "method" not in data:
+        former = data.pop("kind")
+        data["method"] = FORMER_METHODS.get(str(former), former)
+    return data
+
+
+def _as_numbers(data: Json) -> dict[str, Any]:
+    """Return the numbers of a stored table, lists as the tuples that they were."""
+    others = [(number(share), number(factor)) for share, factor in data.get("other_factors", ())]
+    confidence = data["confidence"]
+    return {
+        "knots": tuple(map(number, data["knots"])),
+        "values": tuple(map(number, data["values"])),
+        "factor": number(data["factor"]),
+        "coverage": number(data["coverage"]),
+        "confidence": None if confidence is None else number(confidence),
+        "num_images": int(number(data["num_images"])),
+        "other_factors": tuple(others),
+    }
+
+
+def number(value: object) -> float:
+    """Return a number of a stored table, or refuse what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ConfigError(f"a calibration is made of numbers, got {value!r}")
+    return float(value)
 
 
 def check_method(method: str) -> None:
@@ -222,6 +322,19 @@ _STAGE_WORDS = {
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _WHITE_NOISE = re.compile(rf"noise\({_NUMBER}(?:\.\.{_NUMBER}(?::log)?)?\)")
 _READABLE = 100
+
+
+def _check_factors(pairs: Sequence[tuple[float, float]]) -> None:
+    coverages, factors = np.array(pairs, np.float64).T
+    for coverage in coverages:
+        check_share("coverage", float(coverage))
+    if len(set(coverages)) < len(coverages):
+        raise ConfigError("a coverage of the calibration has two factors")
+    for factor in factors:
+        if not 0 < factor < np.inf:
+            raise ConfigError(f"the factor of a calibration must be positive, got {factor}")
+    if not (np.diff(factors[np.argsort(coverages)]) >= 0).all():
+        raise ConfigError("the factors of a calibration must not decrease with the coverage")
 
 
 def _check_map(knots: tuple[float, ...], values: tuple[float, ...]) -> None:

@@ -5,6 +5,8 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from musigma.uncertainty.methods import Method
+
 Floats = NDArray[np.float64]
 
 # A product such as 0.07 * 100 = 7.000000000000001 must not move a rank by one.
@@ -77,6 +79,22 @@ def risk_control_min_samples(bound: float, confidence: float) -> int:
         22
     """
     return math.ceil(math.log(1 - confidence) / math.log(1 - bound) - _ROUNDING)
+
+
+def images_needed(method: Method, coverage: float, confidence: float | None) -> int:
+    """Return the least number of held-out images with which a method can keep its promise.
+
+    Example:
+        >>> images_needed("conformal-risk-control", 0.99, None)
+        99
+    """
+    if method == "conformal-risk-control":
+        return conformal_min_scores(coverage)
+    if method == "conformal" and confidence is not None:
+        return conformal_min_scores(confidence)
+    if method == "risk-control" and confidence is not None:
+        return risk_control_min_samples(1 - coverage, confidence)
+    return 1
 
 
 def isotonic_regression(values: Floats, weights: Floats) -> Floats:

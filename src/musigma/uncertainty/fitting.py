@@ -17,7 +17,9 @@ Images are the exchangeable units of every promise: the pixels of an image are n
 """
 
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -168,7 +170,12 @@ class HeldOut:
 
 
 def fit(
-    held_out: HeldOut, method: str, *, coverage: float, confidence: float = DEFAULT_CONFIDENCE
+    held_out: HeldOut,
+    method: str,
+    *,
+    coverage: float,
+    confidence: float = DEFAULT_CONFIDENCE,
+    other_coverages: Sequence[float] = (),
 ) -> Calibration:
     """Fit a calibration by the method of this name.
 
@@ -177,8 +184,19 @@ def fit(
         method: One of `musigma.uncertainty.methods.METHODS`.
         coverage: Share of the values that intervals should hold.
         confidence: Probability of the promise of ``conformal`` and ``risk-control``.
+        other_coverages: Further shares, each fitted in the same way. Those are left out for which
+            there are too few images, or errors too large for any interval.
     """
     check_method(method)
+    calibration = _fit(held_out, method, coverage, confidence)
+    factors = {}
+    for other in sorted({*other_coverages} - {coverage}):
+        with suppress(DataError):
+            factors[other] = _fit(held_out, method, other, confidence).factor
+    return replace(calibration, other_factors=tuple(factors.items()))
+
+
+def _fit(held_out: HeldOut, method: str, coverage: float, confidence: float) -> Calibration:
     if method in _FITS_WITH_CONFIDENCE:
         return _FITS_WITH_CONFIDENCE[method](held_out, coverage=coverage, confidence=confidence)
     return _FITS[method](held_out, coverage=coverage)

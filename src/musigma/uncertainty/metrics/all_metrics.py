@@ -47,6 +47,7 @@ class UncertaintyMetrics(Metric):
     ``calibration_error``     all values   mean ``|observed - level|`` over levels 0.01 to 0.99
     ``coverage``              all values   share of targets inside the intervals
     ``width``                 all values   mean full width of the intervals; image units
+    ``coverage_95`` ...       all values   coverage at each other level of the calibration
     ========================  ===========  ===================================================
 
     "images" is the mean over images of the value of each, as PSNR is reported; "all values" pools
@@ -60,7 +61,8 @@ class UncertaintyMetrics(Metric):
 
     Args:
         calibration: Turns sigma into a standard deviation and into intervals.
-        coverage: Share of the values that the intervals should hold.
+        coverage: Share of the values that the intervals should hold; one that was fitted, where
+            there is a calibration.
         luma: Whether to measure ``sigma_psnr_y`` as well; the images must then be RGB.
 
     Example:
@@ -77,12 +79,7 @@ class UncertaintyMetrics(Metric):
     def __init__(
         self, calibration: Calibration | None = None, *, coverage: float, luma: bool = False
     ) -> None:
-        if calibration is not None and calibration.coverage != coverage:
-            raise ConfigError(
-                f"the calibration is for a coverage of {calibration.coverage}, asked was "
-                f"{coverage}: ask for that coverage, or calibrate again for this one"
-            )
-        self.calibration = calibration
+        self.calibration = calibration.at(coverage) if calibration else None
         self._factor = normal_factor(coverage)
         self._luma = luma
         self.reset()
@@ -104,6 +101,8 @@ class UncertaintyMetrics(Metric):
         }
         self._sparsification = Sparsification()
         self._intervals = Intervals()
+        others = self.calibration.other_factors if self.calibration else ()
+        self._other_intervals = {coverage: Intervals() for coverage, _ in others}
 
     def add_block(self, block: Block) -> None:
         """Add a piece of an image to every metric."""
@@ -116,6 +115,8 @@ class UncertaintyMetrics(Metric):
             half_width = self.calibration.factor * std
             _add(self._of_std, block.with_sigma(std))
             _add(self._of_mean_error, block.with_sigma(MEAN_OVER_STD * std))
+            for coverage, factor in self.calibration.other_factors:
+                self._other_intervals[coverage].add_block(block.with_sigma(factor * std))
         self._intervals.add_block(block.with_sigma(half_width))
 
     def end_image(self) -> None:
@@ -132,6 +133,8 @@ class UncertaintyMetrics(Metric):
             metric.merge(theirs[name])
         self._sparsification.merge(other._sparsification)
         self._intervals.merge(other._intervals)
+        for coverage, intervals in self._other_intervals.items():
+            intervals.merge(other._other_intervals[coverage])
 
     def compute(self) -> dict[str, float]:
         """Return the metrics of all images seen, by name."""
@@ -140,7 +143,11 @@ class UncertaintyMetrics(Metric):
             value = metric.compute()
             values[name] = value.calibration_error if isinstance(metric, Reliability) else value
         values["ause"] = self._sparsification.compute().ause
-        return values | self._intervals.compute()._asdict()
+        others = {
+            f"coverage_{100 * coverage:g}": intervals.compute().coverage
+            for coverage, intervals in self._other_intervals.items()
+        }
+        return values | self._intervals.compute()._asdict() | others
 
     def _named(self) -> dict[str, Metric]:
         if self.calibration is None:
