@@ -27,6 +27,7 @@ ROOT_PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "report-a-weakness.md",
     "CITATION.cff": "CITATION.cff",
 }
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)(?P<path>[^)#\s]+)(?P<heading>#[\w-]+)?(?=\))")
