@@ -1,5 +1,3 @@
-import re
-
 import pytest
 
 from musigma.degradations import (
@@ -158,15 +156,9 @@ def test_every_name_can_be_parsed():
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("bicubic | " * 400 + "area", "at most 1000 characters, this text has 4004"),
-        ("noise(1e999)", "a number that a computer can hold"),
-        ("(" * 900, "at most 20 brackets"),
-        ("x" * 900, "there is no degradation 'xxx"),
-    ],
+    "text", ["bicubic | " * 4000 + "area", "noise(1e999)", "(" * 900, "x" * 900, "blur(1) | " * 90]
 )
-def test_hostile_texts_are_refused_in_a_short_line(text, message):
-    with pytest.raises(ConfigError, match=re.escape(message)) as error:
+def test_hostile_texts_are_refused_in_a_short_line(text):
+    with pytest.raises(ConfigError) as error:
         parse(text, scale=2)
-    assert len(str(error.value)) < 2000
+    assert len(str(error.value)) < 500
