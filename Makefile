@@ -11,10 +11,14 @@ endif
 endif
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-everywhere docs lint format tables clean
+.PHONY: demo app test test-everywhere docs lint format tables clean
 
 demo: $(VENV)/.core
 	$(BIN)/musigma demo -o out/demo
+	@echo "For pictures of your own in the browser: make app, then open http://127.0.0.1:7860/"
+
+app: $(VENV)/.app
+	$(BIN)/musigma app
 
 test: lint
 	# One thread for each of the workers: threads that share a core wait for each other.
@@ -47,6 +51,10 @@ $(VENV)/.core: pyproject.toml constraints.txt
 
 $(VENV)/.docs: $(VENV)/.core
 	$(PIP) -e '.[docs]'
+	touch $@
+
+$(VENV)/.app: $(VENV)/.core
+	$(PIP) -e '.[app]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core

@@ -48,7 +48,7 @@ class Server:
         words = [sys.executable, "-m", "musigma", "app", "--port", str(self.port), *options]
         start = time.monotonic()
         self.process = subprocess.Popen(words, env={**os.environ, "TMPDIR": str(folder)})  # noqa: S603
-        self.page_seconds = self._wait(lambda status: True, start)
+        self.page_seconds = self._wait(lambda _: True, start)
         self.ready_seconds = self._wait(lambda status: bool(status["ready"]), start)
 
     def _wait(self, is_there: Callable[[Report], bool], start: float) -> float:
@@ -103,7 +103,7 @@ def measure_first(folder: Path, _: argparse.Namespace) -> Report:
     try:
         shown, done = _seconds_in_the_page(server, picture)
         start = time.monotonic()
-        status, _ = server.send("POST", "/api/restore?answer=picture", picture.read_bytes())
+        status = server.send("POST", "/api/restore?answer=picture", picture.read_bytes())[0]
         api = time.monotonic() - start
     finally:
         server.stop()
@@ -215,9 +215,8 @@ def hostile_upload(number: int) -> tuple[str, bytes]:
 
 def _bomb(side: int) -> bytes:
     def chunk(name: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        )
+        checksum = struct.pack(">I", zlib.crc32(name + data))
+        return struct.pack(">I", len(data)) + name + data + checksum
 
     head = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
     rows = chunk(b"IDAT", zlib.compress(b"\0" * 10**6))
@@ -244,7 +243,7 @@ def measure_hostile(folder: Path, options: argparse.Namespace) -> Report:
     alive = server.process.poll() is None
     left = server.files()
     server.stop()
-    outside = [name for name in os.listdir(folder) if not name.startswith("musigma-")]
+    outside = [path.name for path in folder.iterdir() if not path.name.startswith("musigma-")]
     return {
         "uploads": options.count,
         "statuses": {str(status): count for status, count in sorted(statuses.items())},
@@ -276,7 +275,7 @@ def measure_kill(folder: Path, _: argparse.Namespace) -> Report:
     again = Server(folder)
     after = again.files()
     seconds = time.monotonic() - start
-    status, _ = again.send("POST", "/api/restore?answer=picture", png(24, 24))
+    status = again.send("POST", "/api/restore?answer=picture", png(24, 24))[0]
     again.stop()
     return {
         "files_at_the_kill": len(at_kill),

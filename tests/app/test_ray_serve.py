@@ -9,6 +9,8 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -26,8 +28,11 @@ def server(tmp_path_factory):
     environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     words = [sys.executable, "-m", "musigma", "serve", "--ray", "--port", str(port)]
     words += ["--device", "cpu", "--engine", "torch", "--token", "secret", "--max-bytes", "1MB"]
+    url = f"http://127.0.0.1:{port}"
+    name, _, value = cluster_mark(url).partition("=")
+    environment[name] = value  # the workers of Ray inherit it
     process = subprocess.Popen(words, env=environment, start_new_session=True)
-    server = Server(f"http://127.0.0.1:{port}", process, folder)
+    server = Server(url, process, folder)
     try:
         server.wait_until_ready()
         yield server
@@ -43,17 +48,20 @@ def server(tmp_path_factory):
 TOKEN = {"Authorization": "Bearer secret"}
 
 
-def replicas():
-    """Return the processes of the predictors, by their name."""
-    found = []
-    for entry in os.listdir("/proc"):
-        try:
-            with open(f"/proc/{entry}/cmdline", "rb") as file:
-                if b"Predictor" in file.read():
-                    found.append(int(entry))
-        except (OSError, ValueError):
-            continue
-    return found
+def replicas(server):
+    """Return the processes of the predictors of this cluster."""
+    mark = cluster_mark(server.url).encode()
+    pids = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_ours = mark in (process / "environ").read_bytes()
+            if is_ours and b"Predictor" in (process / "cmdline").read_bytes():
+                pids.append(int(process.name))
+    return pids
+
+
+def cluster_mark(url):
+    return f"MUSIGMA_TEST_CLUSTER={url}"
 
 
 def test_answers_refusals_and_a_killed_replica(server):
@@ -65,7 +73,7 @@ def test_answers_refusals_and_a_killed_replica(server):
     report = server.restore(png(), TOKEN, scale=2).json()
     picture = base64.b64decode(report["files"]["picture"]["base64"])
     assert Image.open(io.BytesIO(picture)).size == (32, 24)
-    (replica,) = replicas()
+    (replica,) = replicas(server)
     answers = []
     body = png(120, 120)
     request = threading.Thread(target=lambda: answers.append(server.restore(body, TOKEN, scale=4)))
@@ -75,4 +83,4 @@ def test_answers_refusals_and_a_killed_replica(server):
     request.join(200)
     assert [answer.status for answer in answers] == [200], answers
     assert json.loads(answers[0].body)["width"] == 480
-    assert replica not in replicas()
+    assert replica not in replicas(server)
