@@ -31,6 +31,7 @@ def server(tmp_path_factory):
     yield server
     server.stop()
     assert server.files() == [], "a server that ends leaves no file"
+    assert all(path.name.startswith("musigma-") for path in server.folder.iterdir())
 
 
 @pytest.fixture(scope="module")
@@ -186,9 +187,9 @@ def use_box(page, links):
     page.mouse.down()
     page.mouse.move(area["x"] + 120, area["y"] + 110, steps=4)
     page.mouse.up()
-    assert int(page.get_by_label("Width").input_value()) > 5
+    assert int(page.get_by_role("spinbutton", name="Width").input_value()) > 5
     for name, value in zip(("Left", "Top", "Width", "Height"), (30, 40, 50, 20), strict=True):
-        page.get_by_label(name).fill(str(value))
+        page.get_by_role("spinbutton", name=name).fill(str(value))
         page.keyboard.press("Tab")
     panel = page.locator(".mu-panel", has=page.get_by_role("heading", name="Box"))
     panel.get_by_text("1000 pixels").wait_for()
