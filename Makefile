@@ -17,10 +17,14 @@ SEED ?= 0
 KILLS ?= 100
 PICTURES ?= 50
 
-.PHONY: demo test test-everywhere docs fuzz faults lint format tables clean
+.PHONY: demo app test test-everywhere docs fuzz faults lint format tables clean
 
 demo: $(VENV)/.core
 	$(BIN)/musigma demo -o out/demo
+	@echo "For pictures of your own in the browser: make app, then open http://127.0.0.1:7860/"
+
+app: $(VENV)/.app
+	$(BIN)/musigma app
 
 test: lint
 	# One thread for each of the workers: threads that share a core wait for each other.
@@ -63,6 +67,10 @@ $(VENV)/.core: pyproject.toml constraints.txt
 $(VENV)/.docs: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[docs]'
+	touch $@
+
+$(VENV)/.app: $(VENV)/.core
+	$(PIP) -e '.[app]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.core

@@ -26,6 +26,7 @@ REASONS = (
     "needs BasicSR",
     "needs Lightning",
     "needs a Ray cluster",
+    "needs a server",
     "needs a released file",
     "needs the released file imdn_x2.pth and the training data",
     "needs a checkout",

@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -171,12 +172,9 @@ def _prepare_gradio(service: Service) -> None:
 
 
 def _require_packages() -> None:
-    try:
-        import gradio
-        import uvicorn
-    except ImportError as error:
-        raise ConfigError("the app needs gradio; pip install 'musigma[app]'") from error
-    del gradio, uvicorn
+    # Without importing them: gradio reads its settings when it is imported.
+    if any(find_spec(name) is None for name in ("gradio", "uvicorn")):
+        raise ConfigError("the app needs gradio; pip install 'musigma[app]'")
     if os.name != "posix":  # the lock of the workspace
         raise ConfigError("the app runs on Linux and macOS only, so far")
 
