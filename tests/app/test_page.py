@@ -14,10 +14,11 @@ from PIL import Image
 
 from helpers.browser import WIDTHS, chromium, serious_violations
 from helpers.servers import png, start_server
-from musigma.app.box_statistics import Box, box_statistics
+from musigma.app.box_statistics import box_statistics
 from musigma.images.image_io import read_image
 from musigma.model import load
 from musigma.restoration.error_maps import read_error_map
+from musigma.uncertainty.quantities import Box
 
 pytest.importorskip("gradio", reason="the app needs the extra app")
 WAIT = 60_000  # milliseconds; the machine may be busy

@@ -1,0 +1,311 @@
+"""Quantities that people read off a picture, such as the mean of a box, and their intervals.
+
+A quantity is a weighted sum of the values of a picture. A joint error model gives its standard
+deviation, and a factor that was fitted on held-out images makes an interval of that.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from musigma.functional.scores import check_share
+from musigma.types import ConfigError
+from musigma.uncertainty.fitting import HeldOut, fit
+from musigma.uncertainty.joint import Correlation, checked_table, filtered_power, real, whole
+from musigma.uncertainty.methods import COVERAGES, DEFAULT_COVERAGE
+
+PROBES_PER_IMAGE = 24
+"""How often each kind of quantity is measured in a held-out image, at random places."""
+
+
+class Box(NamedTuple):
+    """A rectangle of pixels; ``x`` and ``y`` are those of its upper left pixel."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+class Quantity(NamedTuple):
+    """A number read off a picture, with its interval, in the units of the picture (0 to 1).
+
+    Attributes:
+        value: What the restored picture gives.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        coverage: The share of such quantities that their intervals should hold.
+        std: Standard deviation by the joint error model, before calibration.
+    """
+
+    value: float
+    low: float
+    high: float
+    coverage: float
+    std: float
+
+
+def parse_box(text: str) -> Box:
+    """Read a box.
+
+    Example:
+        >>> parse_box("10,20,30,40")
+        Box(x=10, y=20, width=30, height=40)
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise ConfigError(f"a box is x,y,width,height in whole pixels of the result, got {text!r}")
+    return Box(*(int(part) for part in parts))
+
+
+def region_weights(
+    shape: tuple[int, ...], region: "Box | tuple[int, ...] | Tensor", channel: int | None = None
+) -> Tensor:
+    """Return the weights, ``(C, H, W)``, whose sum with a picture is its mean over a region.
+
+    Args:
+        shape: Of the picture, ``(C, H, W)``.
+        region: A box as x, y, width, height; or a mask ``(H, W)`` of booleans.
+        channel: The only channel that counts; by default the mean over all channels.
+
+    Example:
+        >>> region_weights((3, 4, 4), Box(0, 0, 2, 1)).sum((1, 2))
+        tensor([0.3333, 0.3333, 0.3333])
+    """
+    mask = region if isinstance(region, Tensor) else _box_mask(shape, region)
+    if mask.shape != shape[1:] or mask.dtype != torch.bool or not bool(mask.any()):
+        raise ConfigError(
+            f"a mask has the shape {tuple(shape[1:])} of the result, booleans, and at least one "
+            f"true value; got {tuple(mask.shape)} of {mask.dtype}"
+        )
+    weights = mask.float() / float(mask.sum())
+    if channel is None:
+        return (weights / shape[0]).expand(shape)
+    if not 0 <= channel < shape[0]:
+        raise ConfigError(f"the result has the channels 0 to {shape[0] - 1}, got {channel}")
+    chosen = torch.zeros(shape)
+    chosen[channel] = weights
+    return chosen
+
+
+def _box_mask(shape: tuple[int, ...], box: tuple[int, ...]) -> Tensor:
+    if len(box) != 4:
+        raise ConfigError(f"a box is x, y, width, height, got {box}")
+    x, y, width, height = box
+    inside = x >= 0 and y >= 0 and x + width <= shape[2] and y + height <= shape[1]
+    if not inside or width < 1 or height < 1:
+        raise ConfigError(
+            f"the box {x},{y},{width},{height} does not lie inside the result of {shape[2]} x "
+            f"{shape[1]} pixels"
+        )
+    mask = torch.zeros(shape[1:], dtype=torch.bool)
+    mask[y : y + height, x : x + width] = True
+    return mask
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointCalibration:
+    """What a weights file says about how errors belong together.
+
+    Attributes:
+        correlation: Of the errors in units of their calibrated standard deviation.
+        factors: Half-width of the interval of a quantity in units of its standard deviation, for
+            each coverage, by increasing coverage.
+        num_images: Number of held-out images that the factors were fitted on.
+    """
+
+    correlation: Correlation
+    factors: tuple[tuple[float, float], ...]
+    num_images: int
+
+    def __post_init__(self) -> None:
+        """Refuse what no fit would give."""
+        shares, factors = zip(*self.factors, strict=True) if self.factors else ((), ())
+        for share in shares:
+            check_share("coverage", share)
+        grows = list(shares) == sorted(set(shares)) and list(factors) == sorted(factors)
+        if not factors or not grows or not 0 < factors[0] <= factors[-1] <= 1e6:
+            raise ConfigError("factors of quantities are positive and grow with the coverage")
+        if self.num_images < 1:
+            raise ConfigError(f"a fit takes at least one image, got {self.num_images}")
+
+    @property
+    def coverages(self) -> tuple[float, ...]:
+        """The coverages that were fitted, increasing."""
+        return tuple(share for share, _ in self.factors)
+
+    def factor(self, coverage: float) -> float:
+        """Return the factor of a coverage, or say which coverages there are."""
+        if coverage not in self.coverages:
+            fitted = ", ".join(f"{share:g}" for share in self.coverages)
+            raise ConfigError(
+                f"quantities are calibrated for coverages of {fitted}, not of {coverage:g}"
+            )
+        return dict(self.factors)[coverage]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        factors = [[share, round(factor, 5)] for share, factor in self.factors]
+        correlation = self.correlation.to_dict()
+        return {"correlation": correlation, "factors": factors, "num_images": self.num_images}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> "JointCalibration":
+        """Return what `to_dict` described, or say what is wrong with it."""
+        table = checked_table(data, {"correlation", "factors", "num_images"}, "joint errors")
+        try:
+            factors = tuple((real(share), real(factor)) for share, factor in table["factors"])
+        except (TypeError, ValueError) as error:
+            raise ConfigError("factors of quantities are pairs of numbers") from error
+        return cls(
+            correlation=Correlation.from_dict(table["correlation"]),
+            factors=factors,
+            num_images=whole(table["num_images"]),
+        )
+
+
+def probe_patterns(channels: int) -> dict[str, list[Tensor]]:
+    """Return the weights of the quantities that intervals are fitted and measured on, by kind.
+
+    Boxes, profiles of 16 pixels in both directions, the box of one channel, and the difference of
+    two boxes that are 8 pixels apart.
+    """
+    kinds = {f"box {n}": [torch.ones(channels, n, n)] for n in (4, 8, 16, 32)}
+    kinds["profile 16"] = [torch.ones(channels, 1, 16), torch.ones(channels, 16, 1)]
+    single, difference = torch.zeros(channels, 8, 8), torch.zeros(channels, 8, 24)
+    single[channels // 2] = 1
+    difference[:, :, :8], difference[:, :, 16:] = 1, -1
+    kinds |= {"channel 8": [single], "difference 8": [difference]}
+    return {
+        kind: [pattern / pattern.clamp_min(0).sum() for pattern in patterns]
+        for kind, patterns in kinds.items()
+    }
+
+
+class Probes(NamedTuple):
+    """A quantity at several places of a picture.
+
+    Attributes:
+        errors: Its true errors, ``(n,)``.
+        scaled: Its weights times the standard deviations of the values, ``(n, C, h, w)``.
+    """
+
+    errors: Tensor
+    scaled: Tensor
+
+    def std(self, correlation: Correlation) -> Tensor:
+        """Return the standard deviation of each by the joint model."""
+        return filtered_power(self.scaled, correlation).sqrt()
+
+    def independent_std(self) -> Tensor:
+        """Return the standard deviation of each if all errors were independent."""
+        return self.scaled.double().square().sum((1, 2, 3)).sqrt()
+
+    def added_std(self) -> Tensor:
+        """Return the standard deviation of each if all errors of a sign were the same."""
+        return self.scaled.double().abs().sum((1, 2, 3))
+
+
+def probe(
+    residual: Tensor, std: Tensor, pattern: Tensor, scale: int, generator: torch.Generator
+) -> Probes | None:
+    """Measure a quantity at random places; `None` where the picture is too small for it.
+
+    Args:
+        residual: ``target - mean``, ``(C, H, W)``.
+        std: Standard deviations of the same shape.
+        pattern: Weights of the quantity, ``(C, h, w)``.
+        scale: Zoom factor: the weights are placed on the grid of input pixels.
+        generator: Of the places.
+    """
+    height, width = pattern.shape[1:]
+    size = [-(-(side + scale - 1) // scale) * scale for side in (height, width)]
+    free = [whole_side - side for whole_side, side in zip(residual.shape[1:], size, strict=True)]
+    if min(free) < 0:
+        return None
+    errors, scaled = [], []
+    for _ in range(PROBES_PER_IMAGE):
+        top, left = (int(torch.randint(side + 1, (), generator=generator)) for side in free)
+        weights = torch.zeros(len(pattern), *size)
+        rows, columns = top % scale, left % scale
+        weights[:, rows : rows + height, columns : columns + width] = pattern
+        top, left = top - rows, left - columns
+        window = (slice(None), slice(top, top + size[0]), slice(left, left + size[1]))
+        errors.append((weights * residual[window]).double().sum())
+        scaled.append(weights * std[window])
+    return Probes(torch.stack(errors), torch.stack(scaled))
+
+
+def probe_all(
+    residual: Tensor, std: Tensor, scale: int, *, seed: int
+) -> Iterator[tuple[str, Probes]]:
+    """Measure every kind of quantity at random places of a picture; arguments as for `probe`."""
+    generator = torch.Generator().manual_seed(seed)
+    for kind, patterns in probe_patterns(len(residual)).items():
+        measured = [probe(residual, std, pattern, scale, generator) for pattern in patterns]
+        yield from ((kind, probes) for probes in measured if probes is not None)
+
+
+class HeldOutQuantities:
+    """Errors of quantities in held-out images, in units of their standard deviation.
+
+    Images count alike, and so do the kinds of quantities in an image.
+
+    Args:
+        correlation: From other images, or the promise of the factors is void.
+    """
+
+    def __init__(self, correlation: Correlation) -> None:
+        self.correlation = correlation
+        self.held_out = HeldOut()
+
+    def update(self, residual: Tensor, std: Tensor, *, image: str) -> None:
+        """Add an image: ``target - mean`` and the standard deviations, ``(C, H, W)``."""
+        seed = self.held_out.num_images
+        for kind, probes in probe_all(residual, std, self.correlation.scale, seed=seed):
+            ratios = (probes.errors / probes.std(self.correlation)).float()[None, None, None]
+            nothing, unit = torch.zeros_like(ratios), torch.ones_like(ratios)
+            self.held_out.update(nothing, ratios, unit, image=image, group=kind)
+
+    def fit(self) -> JointCalibration:
+        """Fit factors by conformal risk control: one for all kinds, for each coverage."""
+        fitted = fit(
+            self.held_out,
+            "conformal-risk-control",
+            coverage=DEFAULT_COVERAGE,
+            other_coverages=COVERAGES,
+        )
+        unit = torch.ones(1)
+        factors = [(share, float(fitted.half_width(unit, share))) for share in fitted.coverages]
+        return JointCalibration(
+            correlation=self.correlation,
+            factors=tuple(factors),
+            num_images=self.held_out.num_images,
+        )
+
+    def coverage_by_kind(self, factor: float) -> dict[str, float]:
+        """Return the share of quantities of each kind that an interval of this factor holds."""
+        grid = self.held_out.factors
+        position = int((grid <= factor * (1 + 1e-9)).sum()) - 1
+        shares: dict[str, float] = {}
+        for kind in self.held_out.groups:
+            rows = self.held_out.of_group(kind).coverages()
+            shares[kind] = float(rows[:, position].mean())
+        return shares
+
+
+def in_words(quantity: Quantity, *, levels: int = 255) -> str:
+    """Say a quantity and its interval in 8-bit levels.
+
+    Example:
+        >>> in_words(Quantity(0.5, 0.4, 0.6, 0.9, 0.05))
+        '127.5, from 102.0 to 153.0 (of 255) with a coverage of 0.9'
+    """
+    value, low, high = (levels * part for part in quantity[:3])
+    return (
+        f"{value:.1f}, from {low:.1f} to {high:.1f} (of {levels}) with a coverage of "
+        f"{quantity.coverage:g}"
+    )
