@@ -280,3 +280,76 @@ def test_weights_for_photographs_ship_with_intervals(scale):
     assert low.shape == (1, 3, 9 * scale, 7 * scale)
     assert (low < high).all()
     assert "JPEG-compressed" in model.calibration.conditions
+
+
+def _small_input() -> torch.Tensor:
+    from musigma.datasets.demo_photo import portrait
+    from musigma.functional.resize import bicubic_down
+
+    return bicubic_down(portrait()[..., 60:156, 200:296], 4)
+
+
+def test_samples_agree_with_the_input_and_differ_as_much_as_the_bars_say():
+    from musigma.uncertainty.consistency import shrink
+
+    model, degraded = load("edsr-baseline", scale=4), _small_input()
+    samples, prediction = model.sample(degraded, 8), model.predict(degraded)
+    assert samples.shape == (8, 3, 96, 96)
+    assert 0 <= float(samples.min()) <= float(samples.max()) <= 1
+    for sample in samples:
+        error = shrink(sample[None], 4) - degraded
+        assert float(error.square().mean()) < 10**-4.5  # 45 dB
+    spread = (samples - prediction.mean).square().mean().sqrt()
+    assert 0.8 < float(spread / model.std(prediction).square().mean().sqrt()) < 1.1
+    torch.testing.assert_close(samples.mean(0), prediction.mean[0].clamp(0, 1), atol=0.05, rtol=0)
+    assert torch.equal(samples, model.sample(degraded, 8))
+    assert not torch.equal(samples, model.sample(degraded, 8, seed=1))
+    assert len(model.sample(degraded, 3)) == 3
+
+
+def test_the_mean_over_a_region_has_an_interval_that_grows_with_the_coverage():
+    model = load("edsr-baseline", scale=4)
+    prediction = model.predict(_small_input())
+    box = model.mean_over(prediction, (8, 16, 20, 12))
+    mask = torch.zeros(96, 96, dtype=torch.bool)
+    mask[16:28, 8:28] = True
+    assert model.mean_over(prediction, mask) == box
+    assert box.value == pytest.approx(float(prediction.mean[..., 16:28, 8:28].mean()), abs=1e-5)
+    half_width = box.high - box.value
+    independent = model.std(prediction)[..., 16:28, 8:28].square().sum().sqrt() / 720
+    added = model.std(prediction)[..., 16:28, 8:28].mean()
+    assert float(independent) < box.std < float(added)
+    assert half_width == pytest.approx(box.std * dict(model.require_joint().factors)[0.9])
+    wider = model.mean_over(prediction, (8, 16, 20, 12), coverage=0.95)
+    assert wider.high - wider.value > half_width
+    with pytest.raises(ConfigError, match="a batch of 2"):
+        model.mean_over(model.predict(torch.rand(2, 3, 8, 8)), (0, 0, 4, 4))
+
+
+@pytest.mark.parametrize("joint", [3, {}, {"correlation": {}, "factors": [], "num_images": 1}])
+def test_hostile_joint_errors_in_a_file_are_refused(tmp_path, joint):
+    model = load("edsr-baseline", scale=2)
+    calibration = model.calibration.to_dict() | {"joint": joint}
+    write_weights_file(tmp_path / "odd.safetensors", model.network, calibration=calibration)
+    with pytest.raises(WeightsError, match="calibration in odd.safetensors cannot be used"):
+        load(tmp_path / "odd.safetensors")
+
+
+def test_joint_errors_of_another_scale_are_refused(tmp_path):
+    model, other = load("edsr-baseline", scale=2), load("edsr-baseline", scale=4)
+    calibration = model.calibration.to_dict() | {"joint": other.calibration.joint}
+    write_weights_file(tmp_path / "odd.safetensors", model.network, calibration=calibration)
+    with pytest.raises(WeightsError, match="joint errors are for scale 4"):
+        load(tmp_path / "odd.safetensors")
+
+
+def test_joint_errors_are_saved_and_files_without_them_load(tmp_path):
+    model = load("edsr-baseline", scale=2)
+    model.save(tmp_path / "with.safetensors")
+    assert load(tmp_path / "with.safetensors").require_joint() == model.require_joint()
+    former = {key: value for key, value in model.calibration.to_dict().items() if key != "joint"}
+    write_weights_file(tmp_path / "former.safetensors", model.network, calibration=former)
+    loaded = load(tmp_path / "former.safetensors")
+    assert "joint" not in loaded.calibration.to_dict()
+    with pytest.raises(ConfigError, match="calibrate --joint"):
+        loaded.require_joint()

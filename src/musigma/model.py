@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
+from musigma.functional.color import match_channels
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.picture_statistics import measure
 from musigma.hub import (
@@ -324,6 +325,9 @@ class Model:
         shrinking, each of them gives the input back when it is shrunk so; other degradations are
         not known well enough for that.
 
+        Samples come in pairs whose errors have opposite signs, so that the mean of an even number
+        of them is that of the model, but for values that are cut off at 0 and 1.
+
         Args:
             image: One picture as for `predict`.
             num_samples: How many.
@@ -332,10 +336,13 @@ class Model:
         Returns:
             ``(num_samples, C, H, W)`` in ``[0, 1]``.
         """
-        degraded = as_batch(image)
+        if num_samples < 1:
+            raise ConfigError(f"`num_samples` must be at least 1, got {num_samples}")
+        degraded = match_channels(as_batch(image), self.network.in_channels)
         prediction = self.predict(degraded)
         generator = torch.Generator().manual_seed(seed)
-        errors = self.errors(prediction).sample(num_samples, generator)
+        drawn = self.errors(prediction).sample((num_samples + 1) // 2, generator)
+        errors = torch.stack([drawn, -drawn], 1).flatten(0, 1)[:num_samples]
         if (self.require_calibration().protocol or {}).get("degradation") != "bicubic":
             return (prediction.mean + errors).clamp(0, 1)
         hidden = without_visible_part(errors, self.scale)

@@ -13,11 +13,13 @@ from musigma.cli import (
     app as app_command,
 )
 from musigma.cli import (
+    audit,
     calibrate,
     demo,
     denoise,
     evaluate,
     export,
+    measure,
     models,
     serve,
     train,
@@ -94,6 +96,8 @@ for command in (
     demo,
     upscale,
     denoise,
+    measure,
+    audit,
     evaluate,
     calibrate,
     models,

@@ -146,6 +146,13 @@ class JointCalibration:
             )
         return dict(self.factors)[coverage]
 
+    def promise(self, coverage: float, conditions: str) -> str:
+        """Say in one sentence what the intervals of quantities promise, and for which images."""
+        return (
+            f"In expectation, intervals hold at least {coverage:g} of the quantities (boxes of 4 "
+            f"to 32 pixels and profiles of 16, all together), {conditions}"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         factors = [[share, round(factor, 5)] for share, factor in self.factors]
