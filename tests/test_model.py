@@ -15,6 +15,7 @@ import musigma
 from helpers.networks import assert_close, build, image_for
 from musigma.model import Model, load, save
 from musigma.networks import mean_only
+from musigma.networks.weights_file import write_weights_file
 from musigma.prediction.engines import EngineCache, TorchEngine
 from musigma.types import ConfigError, ImageError, Prediction, WeightsError
 from musigma.uncertainty.calibration import Calibration
@@ -301,7 +302,8 @@ def test_samples_agree_with_the_input_and_differ_as_much_as_the_bars_say():
         assert float(error.square().mean()) < 10**-4.5  # 45 dB
     spread = (samples - prediction.mean).square().mean().sqrt()
     assert 0.8 < float(spread / model.std(prediction).square().mean().sqrt()) < 1.1
-    torch.testing.assert_close(samples.mean(0), prediction.mean[0].clamp(0, 1), atol=0.05, rtol=0)
+    shift = samples.mean(0) - prediction.mean[0].clamp(0, 1)  # some values are cut off
+    assert float(shift.square().mean().sqrt()) < 0.2 * float(spread)
     assert torch.equal(samples, model.sample(degraded, 8))
     assert not torch.equal(samples, model.sample(degraded, 8, seed=1))
     assert len(model.sample(degraded, 3)) == 3
@@ -331,7 +333,7 @@ def test_hostile_joint_errors_in_a_file_are_refused(tmp_path, joint):
     model = load("edsr-baseline", scale=2)
     calibration = model.calibration.to_dict() | {"joint": joint}
     write_weights_file(tmp_path / "odd.safetensors", model.network, calibration=calibration)
-    with pytest.raises(WeightsError, match="calibration in odd.safetensors cannot be used"):
+    with pytest.raises(WeightsError, match=r"calibration in odd.* cannot be used"):
         load(tmp_path / "odd.safetensors")
 
 

@@ -1,4 +1,4 @@
-"""``musigma measure`` and ``musigma audit``: numbers, words and exit codes."""
+"""``musigma measure``, ``sample`` and ``audit``: numbers, words and exit codes."""
 
 import json
 
@@ -92,3 +92,15 @@ def test_audit_refuses_an_enlargement_of_another_size(musigma, pictures):
     result = musigma("audit", pictures / "small.png", pictures / "odd.png")
     assert result.code == 2
     assert "whole multiple" in " ".join(result.errors)
+
+
+def test_sample_writes_pictures_and_a_contact_sheet(musigma, pictures):
+    out = pictures / "maybe"
+    result = musigma("sample", pictures / "small.png", "--scale", 2, "--count", 5, "-o", out)
+    assert result.code == 0
+    names = sorted(path.name for path in out.iterdir())
+    assert names == [*(f"small.sample-{n}.png" for n in range(1, 6)), "small.samples.png"]
+    small = read_image(pictures / "small.png")[0]
+    drawn = read_image(out / "small.sample-3.png")[0]
+    assert float((bicubic_down(drawn, 2) - small).square().mean()) < 10**-4.5  # 45 dB
+    assert read_image(out / "small.samples.png")[0].shape == (1, 3, 2 * 98 - 2, 4 * 98 - 2)
