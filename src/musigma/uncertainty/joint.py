@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import conv2d, pad, pixel_shuffle, pixel_unshuffle
+from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
 from musigma.types import ConfigError, ImageError
 
@@ -335,7 +335,7 @@ def filtered_power(scaled: Tensor, correlation: Correlation) -> Tensor:
     for part in _windows(pad(planes, [2 * reach] * 4), reach):
         for channel, kernel in enumerate(kernels):
             # The adjoint of the filter: positions exchanged, and the kernel turned around.
-            response = conv2d(part[:, channel], kernel.transpose(0, 1).flip(-1, -2))
+            response = filter_inside(part[:, channel], kernel.transpose(0, 1).flip(-1, -2))
             total += response.double().square().sum((-3, -2, -1))
     return total
 
@@ -361,10 +361,30 @@ def _filtered(noise: Tensor, kernel: Tensor) -> Tensor:
     reach = kernel.shape[-1] // 2
     rows = noise.shape[-2] - 2 * reach
     bands = [
-        conv2d(noise[:, :, top : min(top + BAND, rows) + 2 * reach], kernel)
+        filter_inside(noise[:, :, top : min(top + BAND, rows) + 2 * reach], kernel)
         for top in range(0, rows, BAND)
     ]
     return torch.cat(bands, 2)[0]
+
+
+def filter_inside(planes: Tensor, kernel: Tensor) -> Tensor:
+    """Do what ``torch.nn.functional.conv2d`` does, by Fourier transforms: kernels are large here.
+
+    Args:
+        planes: ``(N, P, H, W)``.
+        kernel: ``(Q, P, K, K)``.
+
+    Example:
+        >>> planes, kernel = torch.rand(2, 4, 20, 17), torch.rand(3, 4, 5, 5)
+        >>> expected = torch.nn.functional.conv2d(planes, kernel)
+        >>> torch.allclose(filter_inside(planes, kernel), expected, rtol=1e-3)
+        True
+    """
+    size, side = (planes.shape[-2], planes.shape[-1]), kernel.shape[-1]
+    responses = torch.fft.rfft2(kernel, s=size).conj()  # the kernel is not turned around
+    waves = torch.einsum("qphw,nphw->nqhw", responses, torch.fft.rfft2(planes))
+    filtered = torch.fft.irfft2(waves, s=size)
+    return filtered[..., : size[0] - side + 1, : size[1] - side + 1]
 
 
 def _windows(planes: Tensor, reach: int) -> Iterator[Tensor]:
