@@ -69,7 +69,7 @@ class Correlation:
     Example:
         >>> independent = Correlation.independent(scale=2, radius=1, channels=3)
         >>> len(independent.values), len(independent.values[0])
-        (3, 17)
+        (3, 16)
     """
 
     scale: int
