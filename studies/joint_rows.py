@@ -6,8 +6,8 @@ fitted on ``DIV2K_crops``; the factors of the baselines are fitted there as well
 the record holds:
 
 - coverage and width of 90 % intervals of box means (4 to 32 pixels), 16-pixel profiles, the mean of
-  one channel and differences, for ``joint`` (one factor), ``independent`` and ``added``, each as it
-  is (the factor of a normal distribution) and with a factor for each kind;
+  one channel and differences, for ``joint`` (one factor), and for ``independent`` and ``added``, as
+  they are (the factor of a normal distribution) and with a factor for each kind;
 - the joint likelihood in nats per value, its gain over independent errors, and the least gain;
 - the energy score of blocks of 8 pixels with few samples, joint and independent;
 - the radial spectrum of samples and of the mean against that of the truth, in dB;
@@ -93,7 +93,7 @@ def intervals_of(model: Model, fitted: dict[str, dict[str, float]]) -> dict[str,
     metrics = {
         "joint": QuantityIntervals(joint.correlation, factors=joint.factor(COVERAGE)),
     }
-    for rule in STD_RULES:
+    for rule in ("independent", "added"):
         metrics[f"{rule}, normal factor"] = QuantityIntervals(
             joint.correlation, rule, factors=normal
         )
