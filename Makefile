@@ -9,9 +9,15 @@ export MUSIGMA_DATA := $(abspath ../shared/data)
 export MUSIGMA_CHECKPOINTS := $(abspath ../shared/checkpoints)
 endif
 endif
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Python compiles modules when they are first used; to compile all of torch takes longer than to install it.
+PIP := $(BIN)/python -m pip install --no-compile --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo app test test-everywhere docs lint format tables clean
+MINUTES ?= 30
+SEED ?= 0
+KILLS ?= 100
+PICTURES ?= 50
+
+.PHONY: demo app test test-everywhere docs fuzz faults lint format tables clean
 
 demo: $(VENV)/.core
 	$(BIN)/musigma demo -o out/demo
@@ -32,6 +38,14 @@ docs: $(VENV)/.docs
 	# The documentation site, in out/site; a warning is an error.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
+fuzz: $(VENV)/.dev
+	# Hostile inputs for MINUTES, from SEED on; tests/fuzz/run.py says how to repeat a case.
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --minutes $(MINUTES) --seed $(SEED)
+
+faults: $(VENV)/.dev
+	# Full disk, little memory, vanishing files, and KILLS at random moments over PICTURES.
+	OMP_NUM_THREADS=1 MALLOC_ARENA_MAX=2 $(BIN)/python tests/faults/run.py --kills $(KILLS) --pictures $(PICTURES) --seed $(SEED)
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,7 +63,9 @@ $(VENV)/.core: pyproject.toml constraints.txt
 	$(PIP) -e .
 	touch $@
 
-$(VENV)/.docs: $(VENV)/.core
+# In one step, without .core before it, which saves a second run of pip.
+$(VENV)/.docs: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
 	$(PIP) -e '.[docs]'
 	touch $@
 

@@ -3,7 +3,6 @@
 import re
 import tarfile
 import time
-import tomllib
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
@@ -19,11 +18,13 @@ import torch
 
 from musigma.datasets.catalog import find_dataset
 from musigma.datasets.patch_bank import Bank
+from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.evaluate import evaluate_model
+from musigma.evaluation.record import Record
 from musigma.losses import Objective
-from musigma.model import load, save
+from musigma.model import Model, load, save
 from musigma.prediction.device import select_device_and_threads
-from musigma.training.recipe import Recipe
+from musigma.training.recipe import Recipe, read_toml
 from musigma.training.run_log import RunLog, read_log
 from musigma.training.run_record import record_of
 from musigma.training.schedule import Clock
@@ -36,7 +37,7 @@ from musigma.training.setup import (
 )
 from musigma.training.step import Step
 from musigma.training.trainer import WEIGHTS, loop, protocol_of, save_weights
-from musigma.types import ConfigError, MusigmaError, nearest
+from musigma.types import ConfigError, MusigmaError, nearest, short_repr
 from studies.study_recipes import load_study_recipe
 
 PIECE = 15 * 2**20
@@ -44,6 +45,11 @@ PIECE = 15 * 2**20
 
 PACK_EVERY = 15.0
 """Seconds between two times at which finished results are packed."""
+
+MAX_MINUTES = 1e6
+MAX_SEEDS = 1000
+MAX_NAME = 100
+"""Longest name; objective and seed are added to it in the names of files."""
 
 Report = Callable[[str], None]
 
@@ -115,15 +121,17 @@ class Job:
 
 def load_campaign(path: Path, *, only: Sequence[str] | None = None) -> list[Plan]:
     """Read a campaign file, or the entries named by `only`. Unknown keys and names are refused."""
-    try:
-        content = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read as a campaign file: {error}") from error
+    content = read_toml(path)
+    for key in content.keys() - {"run"}:
+        raise ConfigError(f"{path}: expected [[run]] alone, got {short_repr(key)}")
     entries = content.get("run", [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"{path}: entries must be tables, each below a line [[run]]")
     plans = [_plan(values, path) for values in entries]
     names = [plan.name for plan in plans]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{path} has two entries called {name!r}")
     for name in only or ():
         if name not in names:
             raise ConfigError(f"{path} has no entry {name!r}; {nearest(name, names)}")
@@ -286,9 +294,8 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     model.network.to(select_device_and_threads(device))
     scores = []
     for name in filter(None, (job.recipe.validation, *job.sets)):
-        measured = evaluate_model(model, find_dataset(name), protocol_of(job.recipe, model.network))
-        ending = f"x{model.scale}" if model.scale > 1 else f"{measured.protocol['noise_std']:g}"
-        measured.save(folder / "evaluation" / f"{job.name}-{measured.data['name']}-{ending}.json")
+        measured = measure_on(name, model, job.recipe)
+        measured.save(folder / "evaluation" / f"{job.name}-{_measured_as(measured)}.json")
         if name == job.recipe.validation:
             record.result["validation"] = measured.result
         score = measured.result.get("psnr_y", measured.result.get("psnr"))
@@ -296,6 +303,22 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     # The training record comes last, because a run with this record counts as done.
     record.save(folder / "training" / f"{job.name}.json")
     return f"{job.name}: {', '.join(scores)}"
+
+
+def measure_on(name: str, model: Model, recipe: Recipe) -> Record:
+    """Measure a model on a set in the way of its recipe: by made inputs, or by the set's own."""
+    pairs = recipe.degrade == PAIRS
+    dataset = find_dataset(name, scale=recipe.scale if pairs else None)
+    return evaluate_model(model, dataset, protocol_of(recipe, model.network))
+
+
+def _measured_as(record: Record) -> str:
+    """Return the end of a record's name: the set, and the scale or the noise level."""
+    name, scale = record.data["name"], record.model["scale"]
+    if scale > 1:
+        return f"{name}-x{scale}"
+    level = record.protocol["noise_std"]
+    return str(name) if level is None else f"{name}-{level:g}"
 
 
 def pack_results(folder: Path, target: Path) -> list[Path]:
@@ -329,7 +352,7 @@ def _job_name(plan: str, objective: str, seed: int) -> str:
         >>> _job_name("study", "expected_l1 + 0.01 * sigma_l1", 2)
         'study-expected_l1-0.01-sigma_l1-s2'
     """
-    words = re.sub(r"[^a-z0-9_.]+", "-", objective.lower()).strip("-")
+    words = re.sub(r"[^a-z0-9_.]+", "-", objective.lower()).strip("-")[:100]
     return "-".join([plan, *([words] if words else []), f"s{seed}"])
 
 
@@ -349,14 +372,16 @@ def _plan(values: Mapping[str, Any], path: Path) -> Plan:
     known = {item.name for item in fields(Plan)}
     for key in values:
         if key not in known:
-            raise ConfigError(f"{path}: a run has no key {key!r}; {nearest(key, sorted(known))}")
+            raise ConfigError(
+                f"{path}: a run has no key {short_repr(key)}; {nearest(key, sorted(known))}"
+            )
     for key in ("name", "why", "minutes"):
         if key not in values:
-            raise ConfigError(f"{path}: run {values.get('name', '')!r} lacks {key!r}")
+            raise ConfigError(f"{path}: run {short_repr(values.get('name', ''))} lacks {key!r}")
     if "recipe" not in values and "records" not in values:
-        raise ConfigError(f"{path}: run {values['name']!r} lacks 'recipe'")
+        raise ConfigError(f"{path}: run {short_repr(values['name'])} lacks 'recipe'")
     for key, value in values.items():
-        _check(key, value, f"{path}: run {values['name']!r}")
+        _check(key, value, f"{path}: run {short_repr(values['name'])}")
     plan: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     return Plan(**plan)
 
@@ -364,24 +389,26 @@ def _plan(values: Mapping[str, Any], path: Path) -> Plan:
 def _check(key: str, value: Any, title: str) -> None:
     """Refuse a value of the wrong type, and a name that would lead out of the output folder."""
     if key == "minutes":
-        is_right, expected = _is_number(value) and value > 0, "a number above zero"
+        is_right, expected = _is_number(value) and 0 < value < MAX_MINUTES, "a number above zero"
     elif key == "keep":
         is_right, expected = isinstance(value, bool), "true or false"
     elif key == "seeds":
         is_right = isinstance(value, list) and bool(value) and all(type(n) is int for n in value)
-        expected = "a list of whole numbers"
+        is_right = is_right and len(set(value)) == len(value) <= MAX_SEEDS
+        expected = f"a list of up to {MAX_SEEDS} different whole numbers"
     elif key in _TEXTS:
         is_right = isinstance(value, list) and all(isinstance(text, str) for text in value)
         expected = "a list of texts"
     else:
         is_right, expected = isinstance(value, str), "a text"
     if not is_right:
-        raise ConfigError(f"{title}: {key} must be {expected}, got {value!r}")
+        raise ConfigError(f"{title}: {key} must be {expected}, got {short_repr(value)}")
     # Records and weights are written to files of these names.
     for name in {"name": [value], "records": value}.get(key, []):
-        if not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(name) or len(name) > MAX_NAME:
             raise ConfigError(
-                f"{title}: {key} may hold letters, digits, '.', '_' and '-' only, got {name!r}"
+                f"{title}: {key} may hold up to {MAX_NAME} letters, digits, '.', '_' and '-' only, "
+                f"got {short_repr(name)}"
             )
 
 

@@ -1,6 +1,7 @@
 """What MkDocs calls while it builds the documentation site (`mkdocs.yml`).
 
-- README, CONTRIBUTING and CHANGELOG become pages of the site. They are written once, at the root.
+- README, CONTRIBUTING, CHANGELOG and SECURITY become pages of the site. They are written once, at
+  the root.
 - The reference is made from the list of public names (`tests/golden/public_names.json`) and from
   the commands themselves.
 - Pages with ``<!-- picture: FILE: TEXT -->`` are run. The picture that their code wrote takes the
@@ -27,11 +28,12 @@ ROOT_PAGES = {
     "README.md": "index.md",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "reporting.md",
     "CITATION.cff": "CITATION.cff",
 }
 LINK = re.compile(r"(?<=\]\()(?!https?:|#)(?P<path>[^)#\s]+)(?P<heading>#[\w-]+)?(?=\))")
 FILE_AS_TEXT = re.compile(r"(?<=\[)(?:docs/)?(?P<name>\w+)\.md(?=\]\()")
-PICTURE = re.compile(r"<!-- picture: (?P<file>[\w.-]+): (?P<text>.*?) -->")
+PICTURE = re.compile(r"^<!-- picture: (?P<file>[\w.-]+): (?P<text>.*?) -->$", re.MULTILINE)
 WIDE_PAGES = ("leaderboard.md", "study.md")
 """Pages whose tables take the place of the table of contents."""
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from musigma.training.recipe import Recipe, load_recipe, shipped_recipes
-from musigma.types import ConfigError, nearest
+from musigma.training.recipe import Recipe, is_file, load_recipe, shipped_recipes
+from musigma.types import ConfigError, nearest, short_repr
 
 FOLDER = Path(__file__).parent / "recipes"
 
@@ -23,7 +23,8 @@ def load_study_recipe(name_or_path: str, overrides: Iterable[str] = ()) -> Recip
     """
     own = study_recipes()
     known = {*own, *shipped_recipes()}
-    if not Path(name_or_path).is_file() and name_or_path not in known:
+    if not is_file(Path(name_or_path)) and name_or_path not in known:
         hint = nearest(name_or_path, sorted(known))
-        raise ConfigError(f"there is no recipe file or recipe name {name_or_path!r}; {hint}")
+        name = short_repr(name_or_path)
+        raise ConfigError(f"there is no recipe file or recipe name {name}; {hint}")
     return load_recipe(own.get(name_or_path, name_or_path), overrides)

@@ -81,12 +81,12 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def remove_abandoned_parts(folder: Path) -> int:
-    """Remove what killed processes left in a folder and below it; return the number of files.
+    """Remove what killed processes left in a folder; return the number of files.
 
     A file that a living process is writing stays.
     """
     num_removed = 0
-    for part in folder.rglob(PARTS):
+    for part in folder.glob(PARTS):
         if _is_abandoned(part):
             with suppress(OSError):
                 part.unlink()

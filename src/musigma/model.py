@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from musigma.functional.constants import SIGMA_FLOOR
+from musigma.functional.picture_statistics import measure
 from musigma.hub import (
     WEIGHTS,
     Measurement,
@@ -20,9 +21,8 @@ from musigma.hub import (
     read_config,
     write_folder,
 )
-from musigma.images.conversion import ImageLike
+from musigma.images.conversion import ImageLike, as_batch
 from musigma.networks import Network, create, entries
-from musigma.networks.bounded_build import first_line
 from musigma.networks.weights_file import (
     WeightsFile,
     build_skeleton,
@@ -44,8 +44,9 @@ from musigma.prediction.engines import (
 )
 from musigma.prediction.engines.base import device_of
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
-from musigma.types import ConfigError, Prediction, WeightsError, nearest
+from musigma.types import ConfigError, Prediction, WeightsError, first_line, nearest
 from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.guard import Reference, unlike
 
 
 class Interval(NamedTuple):
@@ -229,6 +230,31 @@ class Model:
         """
         half_width = self.require_calibration(coverage).half_width(_sigma_of(prediction))
         return Interval(prediction.mean - half_width, prediction.mean + half_width)
+
+    def check(self, image: ImageLike, *, noise_std: float | None = None) -> list[str]:
+        """Say how an image differs from those that the model was calibrated on.
+
+        Noise, sharpness and JPEG blocks of the image are compared with those of the calibration's
+        inputs. Where something differs, what the calibration promises does not hold for the image.
+
+        Args:
+            image: One image, as for `predict`.
+            noise_std: The noise level that `predict` is told, for models that take one.
+
+        Returns:
+            Whole sentences; none where the image is like those, or where the calibration does not
+            say what those were like.
+
+        Example:
+            >>> flat = torch.full((1, 3, 64, 64), 0.5)
+            >>> load("edsr-baseline", scale=2).check(flat)
+            []
+        """
+        reference = self.require_calibration().reference
+        if reference is None:
+            return []
+        statistics = measure(as_batch(image))
+        return unlike(Reference.from_dict(reference), statistics, noise_std=noise_std)
 
     def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> None:
         """Write a weights file with the metadata and calibration of the model, atomically.
@@ -441,6 +467,8 @@ def _calibration_of(stored: Any, file_name: str) -> Calibration | None:
         calibration.half_width(torch.full((1,), 0.1))
         calibration.includes_noise_std(25.0)
         str(calibration.promise)
+        if calibration.reference is not None:
+            Reference.from_dict(calibration.reference)
     except Exception as error:  # the values come from a file and may be anything
         reason = first_line(error)
         raise WeightsError(f"the calibration in {file_name} cannot be used: {reason}") from error

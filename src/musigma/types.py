@@ -86,7 +86,45 @@ def nearest(name: str, known: "list[str] | tuple[str, ...]") -> str:
     """
     import difflib
 
+    name = name[:100]  # the time grows with the square of the length
     close = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
     return "known: " + ", ".join(sorted(known))
+
+
+def shortened(text: str, length: int = 80) -> str:
+    """Return a text of limited length, with signs that a terminal would obey made visible.
+
+    Example:
+        >>> shortened("width"), shortened("x" * 100, 10)
+        ('width', 'xxxxxxx...')
+    """
+    text = text if len(text) <= length else f"{text[: length - 3]}..."
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def short_repr(value: object, length: int = 80) -> str:
+    """Return the `repr` of a value, of limited length.
+
+    Example:
+        >>> short_repr("width"), short_repr([1] * 100, 10)
+        ("'width'", '[1, 1, ...')
+    """
+    if isinstance(value, str):
+        return repr(value if len(value) <= length else f"{value[: length - 3]}...")
+    try:
+        return shortened(repr(value), length)
+    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
+        return f"a {type(value).__name__} that is too large to print"
+
+
+def first_line(error: BaseException, length: int = 200) -> str:
+    r"""Return the first line of an error's text, or its type where it has none, not too long.
+
+    Example:
+        >>> first_line(ValueError("no such width\nat alloc.cpp:127"))
+        'no such width'
+    """
+    lines = str(error).strip().splitlines()
+    return shortened(lines[0] if lines else type(error).__name__, length)

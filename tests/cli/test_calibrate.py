@@ -34,7 +34,10 @@ def test_a_calibration_is_stored_and_used(musigma, weights, photos, tmp_path):
     # On the pictures of the fit, the pooled quantile covers what was asked for, but for the grid.
     record = tmp_path / "record.json"
     assert musigma("evaluate", output, "--data", photos, "--record", record).code == 0
-    assert load_record(record).result["coverage"] == pytest.approx(0.8, abs=0.01)
+    numbers = load_record(record).result
+    assert numbers["coverage"] == pytest.approx(0.8, abs=0.01)
+    assert numbers["coverage_50"] == pytest.approx(0.5, abs=0.01)
+    assert numbers["coverage_99"] == pytest.approx(0.99, abs=0.01)
     words = ("-o", tmp_path / "out", "--model", output, "--sigma")
     assert musigma("upscale", photos / "a.png", *words).code == 0
     assert (tmp_path / "out" / "a.interval.png").is_file()
@@ -101,6 +104,7 @@ def test_a_calibration_over_several_degradations_shows_each(musigma, weights, ph
     result = musigma("calibrate", weights, "--data", photos, *words, "-o", output)
     assert result.code == 0
     assert result.err.count("of the values are inside for") == 2
+    assert "fitted for coverages of 0.5, 0.8, 0.9, 0.95, 0.99" in result.err
     assert load(output).calibration.protocol["degradation"] == ["bicubic", "bicubic | jpeg(30)"]
 
 
@@ -115,3 +119,18 @@ def test_pairs_of_files_are_calibrated_on(musigma, weights, photos, tmp_path):
     assert result.code == 0
     assert "as in the pairs of files" in result.err
     assert load(output).calibration.protocol["degradation"] == "pairs"
+
+
+def test_what_could_not_be_fitted_is_said_with_its_number(musigma, weights, tmp_path):
+    folder = tmp_path / "nine"
+    folder.mkdir()
+    for number in range(9):
+        picture = Image.effect_noise((24, 20), 20 + number).convert("RGB")
+        picture.save(folder / f"{number}.png")
+    result = musigma("calibrate", weights, "--data", folder, "-o", tmp_path / "w.safetensors")
+    assert result.code == 0
+    assert "fitted for coverages of 0.5, 0.8, 0.9\n" in result.err
+    assert (
+        "not fitted for 0.95, which needs 19 images for the factors, and there were 9" in result.err
+    )
+    assert "not fitted for 0.99, which needs 99 images" in result.err

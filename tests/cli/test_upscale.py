@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -120,6 +121,7 @@ def calibrated(tmp_path_factory):
         coverage=0.9,
         confidence=None,
         num_images=9,
+        other_factors=((0.5, 0.6), (0.95, 2.4)),
         protocol={"degradation": "bicubic", "scale": 2},
     )
     path = tmp_path_factory.mktemp("calibrated") / "w.safetensors"
@@ -128,7 +130,8 @@ def calibrated(tmp_path_factory):
 
 
 def test_calibrated_files_have_three_names_for_three_things(musigma, calibrated, tmp_path):
-    write_image(tmp_path / "a.png", torch.rand(1, 3, 7, 5))
+    image = torch.rand(1, 3, 7, 5)
+    write_image(tmp_path / "a.png", image, ImageMeta(bits=16))  # rounding is too small to see
     words = ("-o", tmp_path / "out", "--model", calibrated, "--sigma")
     assert musigma("upscale", tmp_path / "a.png", *words).code == 0
     sigma = predict(load(calibrated).network, read_image(tmp_path / "a.png")[0]).sigma
@@ -138,6 +141,21 @@ def test_calibrated_files_have_three_names_for_three_things(musigma, calibrated,
         assert stored.quantity == quantity
         expected = (factor * sigma).clamp(0, 1)
         assert torch.allclose(stored.values, expected, atol=1 / 65535, rtol=1e-6)
+
+
+def test_another_coverage_that_was_fitted(musigma, calibrated, tmp_path):
+    write_image(tmp_path / "a.png", torch.rand(1, 3, 7, 5))
+    words = ("upscale", tmp_path / "a.png", "-o", tmp_path / "out", "--model", calibrated)
+    result = musigma(*words, "--sigma", "--coverage", "0.95")
+    assert "hold at least 0.95 of the values of an image" in result.err
+    stored = read_error_map(tmp_path / "out" / "a.interval.png")
+    sigma = predict(load(calibrated).network, read_image(tmp_path / "a.png")[0]).sigma
+    assert stored.info["coverage"] == "0.95"
+    expected = (2.4 * 1.5 * sigma).clamp(0, 1)
+    assert torch.allclose(stored.values, expected, atol=1 / 65535, rtol=1e-6)
+    refused = musigma(*words, "--coverage", "0.99")
+    assert refused.code == 2
+    assert "calibrated for coverages of 0.5, 0.9, 0.95, not of 0.99, which needs" in refused.err
 
 
 def test_the_promise_is_printed_with_its_condition(musigma, calibrated, tmp_path):
@@ -173,7 +191,7 @@ def test_no_promise_where_it_does_not_hold(musigma, calibrated, tmp_path, name, 
     assert f"warning: the promise does not hold for this file: {reason}" in plain.err
     assert "Intervals" not in plain.err
     page = (tmp_path / "out" / "a.html").read_text()
-    assert "None for this file: " in page
+    assert "No promise for this picture" in page
     assert "In expectation" not in page
     (done,) = json.loads(musigma(*words, "--page", "--json").out)["done"]
     assert done["promise"] is None
@@ -269,7 +287,10 @@ def test_two_pictures_never_share_a_result(musigma, weights, tmp_path, second, o
         (["--tile", "²"], "expected --tile auto or a number of pixels, got '²'"),
         (["--memory", "much"], "expected a size such as 2GiB or 500MB, got 'much'"),
         (["--memory", "9" * 400], "expected a size such as 2GiB or 500MB"),
-        (["--memory", "10kB"], "0 MiB are too few for one tile with its border of 7 pixels"),
+        (
+            ["--memory", "10kB"],
+            "0 MiB are too few for one tile of edsr-baseline; set --memory to",
+        ),
         (["--scale", "3"], "tiny.safetensors enlarges by 2, not by 3"),
         (["--engine", "steam"], "there is no engine 'steam'"),
         (["--device", "abacus"], "the device 'abacus' cannot be used"),
@@ -280,7 +301,7 @@ def test_two_pictures_never_share_a_result(musigma, weights, tmp_path, second, o
         (["--model", "bicubic", "--scale", "5"], "bicubic exists for scale (2, 3, 4), not 5"),
         (["--model", "bicubic", "--scale", "2", "--sigma"], "bicubic has no sigma branch"),
         (["--model", "rcan", "--scale", "2"], "no trained weights ship for rcan x2"),
-        (["-o", "a.png"], "a.png is a file; --output names the folder for the results"),
+        (["-o", "a.png", "--suffix", "-x2"], "--output names the file a.png; leave --format and"),
     ],
 )
 def test_wrong_words_give_one_line(musigma, weights, tmp_path, monkeypatch, words, line):
@@ -310,8 +331,20 @@ def test_a_page_for_each_picture(musigma, weights, photos, tmp_path):
     out = tmp_path / "out"
     assert musigma("upscale", photos, "-o", out, "--model", weights, "--page").code == 0
     pages = sorted(path.name for path in out.glob("*.html"))
-    assert pages == sorted(f"{path.stem}.html" for path in photos.iterdir())
-    assert "<html" in (out / pages[0]).read_text()
+    expected = sorted(f"{path.stem}.html" for path in photos.iterdir())
+    assert pages == sorted([*expected, "index.html"])
+    gallery = (out / "index.html").read_text()
+    assert re.findall(r'href="\./(.*?)"', gallery) == expected
+
+
+def test_the_gallery_lists_what_failed(musigma, weights, tmp_path):
+    write_image(tmp_path / "in" / "a.png", torch.zeros(1, 3, 3, 2))
+    (tmp_path / "in" / "b.png").write_bytes(b"no picture")
+    result = musigma(
+        "upscale", tmp_path / "in", "-o", tmp_path / "out", "--model", weights, "--page"
+    )
+    assert result.code == 1
+    assert "1 not restored" in (tmp_path / "out" / "index.html").read_text()
 
 
 def test_a_coverage_that_nobody_fitted(musigma, weights, photos, tmp_path):
@@ -446,11 +479,11 @@ def test_resume_looks_at_each_of_many_files_once(tmp_path):
             return super().__hash__()
 
     class Log:
-        def is_done(self, path):
+        def is_done(self, path, name):
             return path.name.endswith("0.png")
 
     sources = [ImageSource(CountedPath(f"{n}.png"), Path(f"{n}.png")) for n in range(20_000)]
-    remaining, skipped = _without_done(Log(), sources)
+    remaining, skipped = _without_done(Log(), sources, SharedOptions(inputs=[], output=Path("out")))
     assert skipped == [source.path for source in sources[::10]]
     assert len(remaining) == 18_000
     assert num_hashes <= len(sources)

@@ -153,3 +153,12 @@ def test_every_name_can_be_parsed():
     for name in names():
         text = name if name in alone else f"{name}(1)"
         assert parse(text, scale=2).scale == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["bicubic | " * 4000 + "area", "noise(1e999)", "(" * 900, "x" * 900, "blur(1) | " * 90]
+)
+def test_hostile_texts_are_refused_in_a_short_line(text):
+    with pytest.raises(ConfigError) as error:
+        parse(text, scale=2)
+    assert len(str(error.value)) < 500

@@ -107,11 +107,20 @@ def test_whole_tiled_and_streamed_intervals_agree(calibrated, folder, tmp_path):
     torch.testing.assert_close(half_width, expected, rtol=1e-3, atol=1e-5)
 
 
-def test_a_calibration_that_makes_no_sense_gives_one_line(model, calibrated, tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"knots": ["NaN"]}, "made of numbers, got 'NaN'"),
+        ({"reference": {"limits": 3}}, "the reference of a calibration"),
+        ({"reference": {"limits": {"rolloff": [10**400, 0]}, "num_inputs": 1}}, "too large"),
+    ],
+)
+def test_a_calibration_that_makes_no_sense_gives_one_line(
+    model, calibrated, tmp_path, changes, message
+):
     path = tmp_path / "hostile.safetensors"
-    stored = calibrated.calibration.to_dict() | {"knots": ["NaN"]}
-    save(path, model, calibration=stored)
-    with pytest.raises(WeightsError, match="made of numbers, got 'NaN'") as caught:
+    save(path, model, calibration=calibrated.calibration.to_dict() | changes)
+    with pytest.raises(WeightsError, match=message) as caught:
         load(path)
     assert "\n" not in str(caught.value)
 

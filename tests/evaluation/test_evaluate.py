@@ -76,7 +76,7 @@ def test_a_calibration_decides_on_the_intervals(dataset):
     assert calibrated["width"] > raw["width"]
     assert calibrated["pll"] == pytest.approx(raw["pll"])
     assert "pll_calibrated" in calibrated
-    with pytest.raises(ConfigError, match=r"for a coverage of 0\.8, asked was 0\.9"):
+    with pytest.raises(ConfigError, match=r"for coverages of 0\.8, not of 0\.9"):
         evaluate(network, dataset, protocol, calibration=calibration(0.8), coverage=0.9)
 
 

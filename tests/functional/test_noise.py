@@ -8,11 +8,15 @@ import torch
 from PIL import Image
 from scipy import stats
 
+from musigma.degradations import parse
+from musigma.degradations.pairs import make_pair
 from musigma.functional.noise import (
     estimate_noise_std,
     image_generator,
+    noise_of,
     unclipped_share,
 )
+from musigma.functional.picture_statistics import measure
 from musigma.functional.sensor_noise import sensor_noise
 from musigma.types import ImageError
 
@@ -154,3 +158,40 @@ def test_level_is_estimated_within_a_tenth_on_photos(level, num_channels):
         noisy = sensor_noise(image, std=level, generator=image_generator(path.stem, 0))
         assert estimate_noise_std(noisy) == pytest.approx(level, rel=0.1), path.stem
         assert estimate_noise_std(as_file(noisy)) == pytest.approx(level, rel=0.1), path.stem
+
+
+@pytest.mark.parametrize(
+    "chain", ["noise(15) | jpeg(90)", "noise(25) | jpeg(90)", "noise(15) | jpeg(75)"]
+)
+def test_noise_in_a_jpeg_is_estimated_and_not_white(chain):
+    # The estimator of white noise says 1 or 2 for each of these.
+    level = float(chain[6:8])
+    image = make_pair(parse(chain), texture(256, 256), name="a").degraded
+    noise = noise_of(measure(image))
+    assert not noise.is_white
+    assert noise.std == pytest.approx(level, rel=0.25)
+
+
+def test_smoothed_noise_is_not_white():
+    image = make_pair(parse("noise(25, grain=0.6) | round"), texture(256, 256), name="a").degraded
+    noise = noise_of(measure(image))
+    assert not noise.is_white
+    assert noise.std == pytest.approx(25, rel=0.3)
+
+
+def test_noise_that_is_the_same_in_all_colours_is_not_white():
+    image = make_pair(parse("noise(20, grey=1)"), texture(256, 256), name="a").degraded
+    noise = noise_of(measure(image))
+    assert not noise.is_white
+    assert noise.std == pytest.approx(20, rel=0.25)
+
+
+@pytest.mark.parametrize("chain", ["noise(15) | round", "poisson(1) | round", "round", "jpeg(90)"])
+def test_white_noise_and_none_are_white(chain):
+    image = make_pair(parse(chain), texture(256, 256), name="a").degraded
+    assert noise_of(measure(image)).is_white
+
+
+def test_a_better_estimate_of_white_noise_is_taken():
+    image = make_pair(parse("noise(15)"), texture(128, 128), name="a").degraded
+    assert noise_of(measure(image), white_std=14.9) == (14.9, True)

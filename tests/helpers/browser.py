@@ -50,13 +50,17 @@ def opened_page(browser, device: str, **options) -> Iterator:
     context.set_default_timeout(20_000)
     page = context.new_page()
     complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
+    page.on("console", lambda message: complaints.extend(complaint(message)))
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.on("dialog", lambda dialog: complaints.append(dialog.message))
     page.on("request", lambda request: complaints.extend(outside(request.url)))
     yield page
     context.close()
-    assert complaints == []
+    assert not complaints, complaints
+
+
+def complaint(message) -> list[str]:
+    return [message.text] if message.type == "error" else []
 
 
 def outside(url: str) -> list[str]:

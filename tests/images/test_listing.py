@@ -66,11 +66,11 @@ def test_a_link_to_nothing_is_not_passed_over(folder):
         (["notes.txt"], "notes.txt: no picture format has the suffix '.txt'; known: .bmp"),
         (
             ["empty"],
-            "empty: holds no picture (.png .jpg .jpeg .webp .tif .tiff .bmp); folders below",
+            "empty: holds no picture (.png .jpg .jpeg .webp .tif .tiff .bmp .avif .gif); folders",
         ),
         (["*.bmp"], "*.bmp: matches no picture"),
         ([""], "the name of an input is empty"),
-        (["film.gif"], "film.gif: GIF pictures cannot be read; convert it to PNG"),
+        (["film.heic"], "film.heic: HEIC pictures cannot be read; convert it to PNG"),
         (["lost.png"], "lost.png: is a link to nowhere.png, which does not exist"),
         (["n" * 300 + ".png"], "could not be looked up (File name too long)"),
     ],
@@ -78,7 +78,7 @@ def test_a_link_to_nothing_is_not_passed_over(folder):
 def test_what_cannot_be_listed(folder, inputs, text):
     (folder / "empty").mkdir()
     (folder / "lost.png").symlink_to("nowhere.png")
-    make(folder, "film.gif")
+    make(folder, "film.heic")
     with pytest.raises(ImageError) as caught:
         list_images(inputs)
     assert text in str(caught.value)

@@ -218,7 +218,7 @@ def test_text_comes_back_in_its_shortest_form(text, canonical):
         ("expected_l1(distribution=gauss)", "distribution cannot be 'gauss'; known: laplace,"),
         ("beta_nll(beta=half)", "beta_nll: beta is a number, not 'half'"),
         ("fixed_sigma", "fixed_sigma needs noise_std: fixed_sigma(noise_std=...)"),
-        ("expected_l1(samples=0)", "expected_l1: samples must be from 1 to 1000000, got 0"),
+        ("expected_l1(samples=0)", "expected_l1: samples must be from 1 to 1024, got 0"),
         ("sigma_quantile(level=2)", "sigma_quantile: level must be between 0 and 1, got 2.0"),
         ("charbonnier(epsilon=nan)", "charbonnier: epsilon is a number, not nan"),
         ("charbonnier(epsilon=inf)", "charbonnier: epsilon must be above 0 and finite, got inf"),
@@ -233,3 +233,28 @@ def test_errors_point_at_the_wrong_piece(text, message):
         Objective(text)
     assert message in str(caught.value)
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1" * 60_000,
+        "1" * 900,
+        "l1 " * 300,
+        "(" * 900,
+        "y" * 900,
+        " " * 999,
+        "l1+" * 300,
+        f"expected_l1(samples={'9' * 900})",
+        f"expected_l1(distribution={'z' * 900})",
+        f"charbonnier(epsilon={'1' * 900})",
+        "expected_l1(samples=1000000)",
+        "charbonnier(epsilon=inf)",
+        "fixed_sigma(noise_std=1e400)",
+    ],
+    ids=lambda text: text[:12],
+)
+def test_hostile_texts_give_a_short_line(text):
+    with pytest.raises(ConfigError) as caught:
+        Objective(text)
+    assert len(str(caught.value)) < 500

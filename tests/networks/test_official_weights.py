@@ -31,9 +31,11 @@ def read(path):
         # Hui et al. 2019, table 5.
         pytest.param("imdn_x2.pth", 2, 38.00, marks=pytest.mark.slow),
         ("imdn_x4.pth", 4, 32.21),
-        # Measured on the luma that the network gives; our result goes through 8-bit RGB, which
-        # costs 0.02 dB at x2 and less at x4.
-        pytest.param("vdsr_y.pth", 4, 31.25, marks=pytest.mark.slow),
+        # Measured on the luma that the network gives, of an input in 8 bits; with an input that is
+        # not rounded either, 37.65, 33.77 and 31.45 were published.
+        pytest.param("vdsr_y.pth", 2, 37.61, marks=pytest.mark.slow),
+        pytest.param("vdsr_y.pth", 3, 33.76, marks=pytest.mark.slow),
+        pytest.param("vdsr_y.pth", 4, 31.44, marks=pytest.mark.slow),
     ],
 )
 def test_published_psnr_on_set5(file, scale, published):
@@ -44,7 +46,8 @@ def test_published_psnr_on_set5(file, scale, published):
     for path in sorted(SET5.iterdir()):
         target = crop_to_multiple(read(path), scale)
         with torch.inference_mode():
-            mean = quantise(network(bicubic_down(target, scale)).mean)
+            mean = network(bicubic_down(target, scale)).mean
+        mean = mean if network.luma_only else quantise(mean)
         values.append(psnr(rgb_to_y(mean), rgb_to_y(target), data_range=1, shave=scale))
     assert len(values) == 5
     assert torch.stack(values).mean().item() == pytest.approx(published, abs=0.01)

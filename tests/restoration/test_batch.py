@@ -111,11 +111,11 @@ def test_no_more_pictures_in_memory_than_fit(tmp_path, monkeypatch):
 
     monkeypatch.setattr(batch._Batch, "start_reading", watched)
     monkeypatch.setattr(batch, "NUM_THREADS", 3)
-    two = replace(options, memory=4 * (max(sizes) + min(sizes)))
+    two = replace(options, memory=8 * (max(sizes) + min(sizes)))
     assert len(list(restore_files(model, sources, two))) == 5
     assert max(seen) == 2
     seen.clear()
-    one_by_one = replace(options, memory=4 * max(sizes))
+    one_by_one = replace(options, memory=8 * max(sizes))
     assert len(list(restore_files(model, sources, one_by_one))) == 5
     assert max(seen) == 1
 
@@ -353,7 +353,7 @@ def test_any_error_of_one_file_is_its_outcome(tmp_path, monkeypatch, step, error
     assert not list((tmp_path / "out").glob(".*"))
 
 
-@pytest.mark.parametrize("last", ["draw_error_map", "write_page"])
+@pytest.mark.parametrize("last", ["draw_error_map", "write_viewer_page"])
 def test_all_files_of_a_picture_appear_or_none(tmp_path, monkeypatch, last):
     """What is written last fails; neither the picture nor any other of its files appears."""
     model, sources = model_of(), write_sources(tmp_path / "in", num_files=1)

@@ -6,7 +6,7 @@ import torch
 from scipy.stats import pearsonr
 
 from musigma.functional.scores import sigma_psnr
-from musigma.restoration.figures import draw_error_beside_sigma, write_picture
+from musigma.restoration.figures import draw_error_beside_sigma, draw_panels, write_picture
 from musigma.types import ImageError
 
 
@@ -93,3 +93,32 @@ def test_drawing_leaves_pyplot_and_settings_alone():
     draw_error_beside_sigma(errors(), errors())
     assert "matplotlib.pyplot" not in set(sys.modules) - modules
     assert [matplotlib.rcParams[name] for name in names] == settings
+
+
+def test_panels_show_pictures_and_maps_under_their_titles(tmp_path):
+    picture, map_ = torch.rand(1, 3, 8, 6), errors((1, 3, 16, 12))
+    figure = draw_panels({"input": picture, "grey": picture[:, :1]}, {"std": map_}, columns=2)
+    shown = maps_of(figure)
+    assert [np.asarray(image.get_array()).shape for image in shown] == [
+        (8, 6, 3), (8, 6, 3), (16, 12),
+    ]  # fmt: skip
+    np.testing.assert_allclose(shown[0].get_array(), picture[0].permute(1, 2, 0))
+    np.testing.assert_allclose(shown[2].get_array(), 255 * map_.mean(1)[0], rtol=1e-5)
+    assert {"input", "grey", "std", "error (levels of 255)"} <= set(texts_of(figure))
+    write_picture(tmp_path / "panels.png", figure)
+    assert size_of_png(tmp_path / "panels.png")[0] > 400
+
+
+def test_maps_of_panels_share_one_scale():
+    weak, strong = errors((1, 1, 9, 9)), 4 * errors((1, 1, 9, 9), seed=1)
+    image = torch.rand(1, 3, 9, 9)
+    limits = [
+        m.get_clim() for m in maps_of(draw_panels({"a": image}, {"b": weak, "c": strong}))[1:]
+    ]
+    assert limits[0] == limits[1]
+    assert limits[0][1] > 255 * float(weak.max())
+
+
+def test_panels_refuse_a_signed_error():
+    with pytest.raises(ImageError, match="take the absolute error"):
+        draw_panels({"a": torch.rand(1, 3, 4, 4)}, {"error": -torch.ones(1, 3, 4, 4)})

@@ -114,7 +114,8 @@ def test_the_interval_file_states_coverage_method_conditions_and_promise(model, 
     info = read_error_map(jpeg.files["half_width"]).info
     assert info["promise"] == f"none: {jpeg.promise_reason}"
     page = jpeg.files["page"].read_text()
-    assert f"None for this file: {jpeg.promise_reason}." in page
+    assert "No promise for this picture" in page
+    assert f": {jpeg.promise_reason}." in page
     assert CALIBRATION.promise not in page
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from musigma.functional.picture_statistics import PictureStatistics
 from musigma.images.image_io import ImageMeta, open_image, write_image
 from musigma.networks.weights_file import SHIPPED
 from musigma.restoration.options import Options
@@ -120,3 +121,26 @@ def test_only_shipped_weights_for_photographs_promise_something_for_a_jpeg(tmp_p
         jpeg = promise_for(model.calibration, opened(tmp_path, "a.jpg"), options(noise_std=level))
         assert clean.text, path.name
         assert bool(jpeg.text) == path.name.startswith("photo"), path.name
+
+
+def test_a_picture_unlike_the_calibration_gets_the_reason(tmp_path):
+    reference = {"num_inputs": 100, "limits": {"block_edges": [None, 0.2], "rolloff": [-3, 0]}}
+    calibration = replace(UPSCALER, reference=reference)
+    statistics = PictureStatistics(
+        noise_std=0.4, coarse_noise_std=0.4, sharpness=-5.8, rolloff=-2.0, block_edges=0.0
+    )
+    picture = opened(tmp_path)
+    assert promise_for(calibration, picture, options(), statistics).reason is None
+    promise = promise_for(
+        calibration, picture, options(), replace(statistics, block_edges=1.0, rolloff=-4)
+    )
+    assert promise.text is None
+    assert promise.reason.startswith("the picture has JPEG blocks, and the calibration")
+    assert "; the picture is softer than" in promise.reason
+
+
+def test_a_calibration_without_a_reference_compares_nothing(tmp_path):
+    statistics = PictureStatistics(
+        noise_std=90, coarse_noise_std=90, sharpness=-20, rolloff=-9, block_edges=5
+    )
+    assert promise_for(UPSCALER, opened(tmp_path), options(), statistics).reason is None

@@ -6,17 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.natural import natural
 from helpers.networks import build
+from musigma.functional.resize import resize
 from musigma.images.image_io import read_image, write_image
 from musigma.images.listing import ImageSource
-from musigma.model import Model
+from musigma.model import Model, load
 from musigma.networks import create
 from musigma.prediction.predict import predict
-from musigma.restoration import output_files as results
 from musigma.restoration import restore_file as files
 from musigma.restoration.options import Options
-from musigma.restoration.restore_file import restore_file, restore_image
-from musigma.restoration.viewer import page
+from musigma.restoration.restore_file import read_picture, restore_file, restore_image
+from musigma.restoration.viewer import data as viewer_data
 from musigma.types import ConfigError, ImageError
 
 
@@ -73,8 +74,7 @@ def test_bicubic_needs_no_weights(tmp_path):
 
 
 def test_the_page_of_a_large_picture_is_made_from_a_smaller_view(tmp_path, monkeypatch):
-    for module in (page, results):
-        monkeypatch.setattr(module, "MAX_SIDE", 4)
+    monkeypatch.setattr(viewer_data, "MAX_PIXELS", 12)
     model, source = model_of(sigma=True), source_in(tmp_path)
     restore_file(model, source, Options(folder=tmp_path / "out", page=True, sigma=True))
     text = (tmp_path / "out" / "a.html").read_text()
@@ -97,10 +97,10 @@ def generator():
     return torch.Generator().manual_seed(0)
 
 
-def noisy_source(folder, name):
+def noisy_source(folder, name, quality=95):
     image = torch.full((1, 3, 96, 96), 0.5)
     image += torch.randn(1, 3, 96, 96, generator=generator()) * 20 / 255
-    write_image(folder / name, image)
+    write_image(folder / name, image, quality=quality)
     return ImageSource(folder / name, Path(name))
 
 
@@ -113,15 +113,37 @@ def test_the_estimated_noise_level_is_on_the_page(tmp_path):
     assert f"{done.noise_std:.3g} of 255, estimated from the picture" in page
     told = replace(options, estimate_noise=False, noise_std=25.0)
     done = restore_file(model_of("drunet", 1), noisy_source(tmp_path, "a.png"), told)
-    assert "<td>25 of 255</td>" in done.files["page"].read_text()
+    page = done.files["page"].read_text()
+    assert "<td>25 of 255</td>" in page
+    assert f"{done.estimated_noise_std:.3g} of 255, estimated from the picture" in page
+    assert done.estimated_noise_std == pytest.approx(20, rel=0.15)
 
 
-def test_an_estimate_from_a_jpeg_is_a_warning(tmp_path):
+def test_noise_in_a_jpeg_is_found_and_said_to_be_not_white(tmp_path):
+    # The estimator for white noise found less than 2 levels of the 20 in such a file.
     options = Options(folder=tmp_path / "out", estimate_noise=True, page=True)
-    done = restore_file(model_of("drunet", 1), noisy_source(tmp_path, "a.jpg"), options)
+    source = noisy_source(tmp_path, "a.jpg", quality=75)
+    done = restore_file(model_of("drunet", 1), source, options)
+    assert done.noise_std == pytest.approx(20, rel=0.2)
+    assert not done.noise_is_white
     (warning,) = done.warnings
-    assert f"The noise level {done.noise_std:.3g} was estimated from a lossy JPEG file." in warning
+    assert "is not white" in warning
+    assert "weights photo" in warning
     assert warning in done.files["page"].read_text()
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_an_unlike_picture_gets_the_reason_and_no_promise(tmp_path, large):
+    model = load("edsr-baseline", scale=2)
+    side = 700 if large else 96
+    clean = resize(natural(2 * side, 2 * side), scale=0.5).clamp(0, 1)
+    noisy = clean + torch.randn(clean.shape, generator=generator()) * 15 / 255
+    write_image(tmp_path / "a.png", noisy)
+    job = read_picture(
+        model, ImageSource(tmp_path / "a.png", Path("a.png")), Options(folder=tmp_path / "out")
+    )
+    assert job.promise.text is None
+    assert "the picture has noise of about 1" in job.promise.reason
 
 
 def test_frame_and_pixel_limit_reach_the_reader(tmp_path):

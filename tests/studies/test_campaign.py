@@ -90,24 +90,44 @@ def test_a_branch_is_there_where_the_objective_needs_one(tmp_path):
         ("[[run]]\nnmae = 'x'", "did you mean 'name'"),
         ("[[run]]\nname = 'x'\nwhy = ''", "lacks 'minutes'"),
         ("[[run]]\nname = 'x'\nwhy = ''\nminutes = 1", "lacks 'recipe'"),
-        ("[[run]", "cannot be read as a campaign file"),
+        ("[[run]", "is not valid TOML"),
         ("run = 5", "entries must be tables"),
         (RUN.replace("'x'", "5"), "name must be a text"),
         (RUN.replace("'x'", "'../../x'"), "letters, digits"),
         (RUN.replace("'x'", "'a/b'"), "letters, digits"),
         (RUN + "\nrecords = ['/tmp/x']", "letters, digits"),
         (RUN.replace("minutes = 1", "minutes = 'x'"), "minutes must be a number"),
-        (RUN + "\nseeds = 5", "seeds must be a list of whole numbers"),
-        (RUN + "\nseeds = []", "seeds must be a list of whole numbers"),
+        (RUN + "\nseeds = 5", "seeds must be a list of up to 1000 different whole numbers"),
+        (RUN + "\nseeds = []", "seeds must be a list of up to 1000"),
         (RUN + "\nobjectives = 5", "objectives must be a list of texts"),
         (RUN + "\nkeep = 'no'", "keep must be true or false"),
+        (RUN.replace("minutes = 1", "minutes = inf"), "minutes must be a number above zero"),
+        (RUN.replace("minutes = 1", f"minutes = {'1' * 400}"), "minutes must be a number above"),
+        (RUN.replace("minutes = 1", f"minutes = {'1' * 5000}"), "is not valid TOML"),
+        (RUN.replace("'x'", f"'{'x' * 5000}'"), "up to 100 letters, digits"),
+        (RUN + "\nseeds = [1, 1]", "different whole numbers"),
+        (f"{RUN}\n{'z' * 5000} = 1", r"a run has no key 'z{77}\.\.\.'"),
+        (f"{RUN}\nkeep = '{'z' * 10**5}'", r"keep must be true or false, got 'z{77}\.\.\.'"),
+        (f"{RUN}\n{RUN}", "has two entries called 'x'"),
+        ("[[rn]]\nname = 'x'", r"expected \[\[run\]\] alone, got 'rn'"),
+        ("a = " + "[" * 5000 + "]" * 5000, "it is nested too deeply"),
+        ("# " + "x" * 2**20, "has more than 1048576 bytes"),
     ],
 )
 def test_a_slip_in_the_file_is_named(tmp_path, text, match):
     path = tmp_path / "campaign.toml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=match):
+    with pytest.raises(ConfigError, match=match) as caught:
         load_campaign(path)
+    assert len(str(caught.value)) < 500
+
+
+def test_a_campaign_file_that_is_not_there(tmp_path):
+    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+        load_campaign(tmp_path / "campaign.toml")
+    (tmp_path / "campaign.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is not valid TOML"):
+        load_campaign(tmp_path / "campaign.toml")
 
 
 def test_a_run_gives_what_train_gives_and_leaves_records(tmp_path):

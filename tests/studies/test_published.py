@@ -6,7 +6,11 @@ import pytest
 
 from helpers.documents import DOCUMENTS, ROOT, name_of
 from musigma.evaluation.record import load_record
+from studies.campaign import load_campaign
+from studies.commands.campaign import CAMPAIGN
 from studies.fill_documents import TABLE, VALUE, fill
+from studies.paper.measurements import load_records
+from studies.paper.study import find_studies
 
 RESULTS = ROOT / "studies" / "results"
 RECORDS = sorted(RESULTS.rglob("*.json"))
@@ -16,6 +20,8 @@ SETTINGS = re.compile(r"\b(?:90|95) %|\b(?:two|six|eight|ten|33) times\b")
 """Levels of intervals and numbers of the set-up: asked for, not measured."""
 SOURCE = re.compile(r"<!-- source: (.*?) -->")
 NOT_MEASURED = ("paper", "theory")
+PRESENT = "edsr-baseline x2, 5,000 steps, batch 16"
+OBJECTIVES = {"baseline-gaussian": "gaussian_nll", "baseline-laplace": "laplace_nll"}
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
@@ -88,3 +94,15 @@ def test_what_records_fill_or_a_source_names_is_no_typed_number():
     assert not numbers_without_source(filled)
     assert not numbers_without_source("The paper prints 37.99 dB. <!-- source: paper -->")
     assert not numbers_without_source("A 90 % interval.\n\n```\nabout 9 dB\n```")
+
+
+def test_losses_in_the_campaign_are_those_of_the_study():
+    """A finding of the campaign that states a gain or a loss in decibels repeats the study."""
+    (study,) = (s for s in find_studies(load_records()) if s.title == PRESENT)
+    for plan in load_campaign(CAMPAIGN):
+        objective = OBJECTIVES.get(plan.name)
+        if objective is not None:
+            (stated,) = re.findall(r"loses (\d\.\d+) dB to l1", plan.finding)
+            assert stated == f"{-study.outcomes[objective]['all images'].gain:.2f}"
+        else:
+            assert not re.search(r"(gains|loses) \d", plan.finding)

@@ -179,3 +179,44 @@ def test_a_recipe_that_is_not_there(tmp_path):
     (tmp_path / "bad.toml").write_bytes(b"network = '\xff'")
     with pytest.raises(ConfigError, match="not valid TOML"):
         load_recipe(tmp_path / "bad.toml")
+
+
+def line_of(**changes):
+    with pytest.raises(ConfigError) as caught:
+        small_recipe(**changes)
+    line = str(caught.value)
+    assert line.isprintable()
+    assert len(line) < 1000
+    return line
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"settings": {"width": -4}}, "width must lie in 0..4096, got -4"),
+        ({"settings": {"width": "x"}}, "width of edsr-baseline must be a whole number, got 'x'"),
+        ({"settings": {"width": 6.5}}, "must be a whole number, got 6.5"),
+        ({"settings": {"width": 30_000}}, "width must lie in 0..4096, got 30000"),
+        ({"settings": {"width": 4096}}, "weights with these settings; at most 268,435,456"),
+        ({"settings": {"num_blocks": 4096}}, "far more layers than there are weights"),
+        ({"settings": {"scale": 3}}, "scale is a key of the recipe, not one of settings"),
+        ({"settings": {"x" * 5000: 3}}, "edsr-baseline has no setting 'xxx"),
+        ({"sigma_width": 100_000}, "sigma_width must be from 1 to 4096"),
+        ({"batch": 10**7}, "batch must be from 1 to 65536"),
+        ({"batch": 65536, "patch": 4096}, "at most 67,108,864 are trained at once"),
+        ({"steps": 10**30}, "steps must be above zero and below 1e15"),
+        ({"log_every": 10**400}, "log_every must be above zero and below 1e15"),
+        ({"clip": 10**400}, "clip must be zero or more and below 1e15, got inf"),
+        ({"shrink": [0.5] * 2000}, "shrink must have at most 16 factors"),
+        ({"network": "x" * 10**5}, "there is no network called 'xxx"),
+        ({"objective": "x" * 10**5}, "has 100000 characters; at most 1000 are read"),
+        ({"degrade": "x" * 10**5}, "is too long; at most 10000 characters"),
+        ({"degrade": "(" * 5000}, "is too long; at most 10000 characters and 100 brackets"),
+        ({"degrade": "noise(1e999)"}, "a range goes from a smaller to a larger number, not inf"),
+        ({"data": ["x" * 5000]}, "no file or folder can be called 'xxx"),
+        ({"validation": "a\0b"}, r"no file or folder can be called 'a\x00b'"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_hostile_values_are_refused_in_one_line(changes, message):
+    assert message in line_of(**changes)

@@ -339,11 +339,33 @@ def test_a_resumed_run_remembers_that_it_rolled_back(tmp_path, monkeypatch):
 
 
 def test_a_run_that_diverges_without_a_checkpoint_stops(tmp_path):
-    recipe = recipe_in(tmp_path, learning_rate=1e30, warmup=0.0, save_every=0)
-    with pytest.raises(TrainingError, match=r"not finite before step 5; lower .*\(1e\+30\)"):
+    recipe = recipe_in(tmp_path, learning_rate=1e14, warmup=0.0, save_every=0)
+    with pytest.raises(TrainingError, match=r"not finite before step 5; lower .*\(1e\+14\)"):
         train(recipe, tmp_path / "run")
     assert not checkpoints(tmp_path / "run")
     assert not (tmp_path / "run" / "weights.safetensors").exists()
+
+
+@pytest.mark.parametrize("log_every", [5, 50])
+def test_a_loss_that_grew_to_many_times_the_first_is_no_trained_network(tmp_path, log_every):
+    """Such a loss is finite, so that nothing else would notice."""
+    options = {"learning_rate": 100.0, "schedule": "constant", "warmup": 0.0}
+    recipe = recipe_in(tmp_path, log_every=log_every, save_every=0, **options)
+    with pytest.raises(
+        TrainingError, match=r"the training diverged: the loss went from 0\.\d+ to "
+    ):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+
+
+def test_a_resumed_run_knows_its_first_loss(tmp_path):
+    recipe = recipe_in(tmp_path)
+    with RunLog(tmp_path / "run", recipe, writes=True) as run_log:
+        assert run_log.first_loss is None
+        for step, loss in ((5, 0.25), (10, 0.125)):
+            run_log.log(step, Clock(recipe), loss=loss)
+    with RunLog(tmp_path / "run", recipe, writes=True) as run_log:
+        assert run_log.first_loss == 0.25
 
 
 def test_a_budget_in_seconds_counts_all_parts(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from musigma.cli.common import parse_size, print_json, screen
+from musigma.cli.common import parse_size, print_json, print_line
 from musigma.cli.evaluate import (
     DegradeOption,
     DeviceOption,
@@ -78,8 +78,10 @@ def calibrate(
     from musigma.evaluation.calibrate import calibrate_with_groups
     from musigma.evaluation.selection import select_inputs
     from musigma.model import load, save
+    from musigma.networks.weights_file import check_weights_name
     from musigma.prediction.device import limit_threads
 
+    check_weights_name(output)
     loaded = load(model, scale=scale)
     dataset, protocols = select_inputs(
         loaded.network, data, low=low, degradations=degrade or (), noise_std=noise_std
@@ -100,7 +102,7 @@ def calibrate(
     if json:
         print_json(calibration.to_dict())
         return
-    screen.print(f"{calibration.promise}; stored in {output}")
+    print_line(f"{calibration.promise}; stored in {output}")
     _show_coverages(calibration)
     if len(held_out.groups) > 1 and method != "isotonic":
         _show_groups(calibration, held_out)
@@ -110,15 +112,15 @@ def _show_coverages(calibration: "Calibration") -> None:
     from musigma.uncertainty.conformal import images_needed
 
     fitted = ", ".join(f"{share:g}" for share in calibration.coverages)
-    screen.print(f"fitted for coverages of {fitted}")
+    print_line(f"fitted for coverages of {fitted}")
     for share in sorted({*COVERAGES} - {*calibration.coverages}):
         needed = images_needed(calibration.method, share, calibration.confidence)
         if needed > calibration.num_images:
             numbers = f"{needed} images for the factors, and there were {calibration.num_images}"
-            screen.print(f"not fitted for {share:g}, which needs {numbers}")
+            print_line(f"not fitted for {share:g}, which needs {numbers}")
 
 
 def _show_groups(calibration: "Calibration", held_out: "HeldOut") -> None:
     for group in held_out.groups:
         share = held_out.of_group(group).coverage_of(calibration)
-        screen.print(f"{100 * share:.1f} % of the values are inside for {group}")
+        print_line(f"{100 * share:.1f} % of the values are inside for {group}")

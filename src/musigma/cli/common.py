@@ -22,16 +22,25 @@ results = Console(highlight=False, markup=False, emoji=False)
 """Console for tables and other results, on stdout."""
 
 
+def require_stdout() -> None:
+    """Raise an error where the standard output is closed, as by ``>&-``."""
+    from musigma.types import ConfigError
+
+    if sys.stdout is None:
+        raise ConfigError("the standard output is closed, and results go there; open it")
+
+
 def print_json(value: Any) -> None:
     """Print one JSON value on stdout."""
     from musigma.evaluation.record import jsonable
 
+    require_stdout()
     sys.stdout.write(json.dumps(jsonable(value), indent=2, allow_nan=False) + "\n")
 
 
 OPTIONS = {
     *("coverage", "device", "engine", "frame", "max_pixels", "memory", "model", "noise_std"),
-    *("npz", "output", "scale", "sigma", "tile"),
+    *("npz", "output", "quality", "scale", "sigma", "tile"),
 }
 """Arguments of Python functions that are options of the commands, too."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from musigma.cli.common import parse_size, print_json, progress_bar, results
+from musigma.images.listing import printable
 from musigma.uncertainty.methods import DEFAULT_COVERAGE
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def show_progress(*, quiet: bool) -> "AbstractContextManager[Callable[[int, int,
         with progress_bar(quiet=quiet) as bar:
             task = bar.add_task("")
             yield lambda done, total, name: bar.update(
-                task, completed=done, total=total, description=name
+                task, completed=done, total=total, description=printable(name)
             )
 
     return context()
@@ -190,7 +191,7 @@ def _save(path: Path, records: "Sequence[Record]", texts: Sequence[str]) -> None
 
 def _title(record: "Record") -> str:
     name = " ".join(record.model[key] for key in ("name", "baseline") if key in record.model)
-    return f"{name} on {record.data['name']}"
+    return printable(f"{name} on {record.data['name']}")
 
 
 def _show(record: "Record") -> None:
@@ -202,7 +203,7 @@ def _show(record: "Record") -> None:
     for name, value in record.result.items():
         table.add_row(name, f"{value:.4f}")
     results.print(table)
-    results.print(f"protocol: {record.protocol}")
+    results.print(printable(f"protocol: {record.protocol}"))
 
 
 def _show_all(records: "Mapping[str, Record]") -> None:
@@ -217,5 +218,5 @@ def _show_all(records: "Mapping[str, Record]") -> None:
     for name in shown:
         table.add_column(name, justify="right")
     for text, record in records.items():
-        table.add_row(text, *(f"{record.result[name]:.4f}" for name in shown))
+        table.add_row(printable(text), *(f"{record.result[name]:.4f}" for name in shown))
     results.print(table)

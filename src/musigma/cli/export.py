@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from musigma.cli.common import print_json, screen
+from musigma.cli.common import print_json, print_line
 
 
 def add_to(app: typer.Typer) -> None:
@@ -32,4 +32,4 @@ def export(
     if json:
         print_json(read_metadata(output))
     else:
-        screen.print(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
+        print_line(f"{output}: {output.stat().st_size / 1e6:.1f} MB")

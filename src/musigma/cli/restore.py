@@ -4,8 +4,8 @@ import functools
 import inspect
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, redirect_stdout
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager, redirect_stdout
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ from musigma.cli.common import (
     print_line,
     print_warning,
     progress_bar,
+    require_stdout,
 )
 from musigma.images.listing import printable
 
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
 ModelName = Annotated[
     str | None, typer.Option("--model", help="Name of a shipped model, or path of a weights file.")
 ]
+FORMATS = {
+    "png": ("PNG", ".png"),
+    "jpg": ("JPEG", ".jpg"),
+    "jpeg": ("JPEG", ".jpg"),
+    "webp": ("WEBP", ".webp"),
+    "tif": ("TIFF", ".tif"),
+    "tiff": ("TIFF", ".tif"),
+    "bmp": ("BMP", ".bmp"),
+}
+"""Formats by the word that is typed, with the suffix of their files."""
 _MAX_NAMES = 3  # in a line about several files
 
 
@@ -45,7 +56,31 @@ class SharedOptions:
         list[str],
         typer.Argument(metavar="INPUT", help="Picture files, folders, or patterns."),
     ]
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the results.")]
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", help="Folder for the results; or the file, where there is one input."
+        ),
+    ]
+    format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Format of the results: png, jpg, webp, tif or bmp; by default that of the input.",
+        ),
+    ] = None
+    quality: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100, help="Quality of JPEG and WebP (default 95); 100: lossless WebP."
+        ),
+    ] = None
+    suffix: Annotated[
+        str, typer.Option(help="Added to the names of the results, such as -x2: photo-x2.jpg.")
+    ] = ""
+    skip_existing: Annotated[
+        bool, typer.Option("--skip-existing", help="Skip pictures whose result is there already.")
+    ] = False
     sigma: Annotated[
         bool,
         typer.Option(
@@ -105,6 +140,34 @@ class SharedOptions:
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False
 
     @property
+    def names_file(self) -> bool:
+        """Whether the output is the file of one result, and not a folder."""
+        from musigma.images.listing import FORMAT_OF_SUFFIX, OTHER_PICTURES, READ_ONLY
+
+        suffixes = (*FORMAT_OF_SUFFIX, *OTHER_PICTURES, *READ_ONLY)
+        return self.output.suffix.lower() in suffixes and not self.output.is_dir()
+
+    @property
+    def folder(self) -> Path:
+        """The folder for the results."""
+        return self.output.parent if self.names_file else self.output
+
+    def result_name(self, name: Path) -> Path:
+        """Return the name of a result that these options ask for.
+
+        Args:
+            name: Its name without these options.
+        """
+        from musigma.images.listing import format_of
+
+        if self.names_file:
+            return Path(self.output.name)
+        ending = name.suffix
+        if self.format and FORMATS[self.format.lower()][0] != format_of(name):
+            ending = FORMATS[self.format.lower()][1]
+        return name.with_name(f"{name.stem}{self.suffix}{ending}")
+
+    @property
     def uses_ray(self) -> bool:
         """Whether the files go to a Ray cluster."""
         return self.ray or self.engine == "ray"
@@ -113,12 +176,12 @@ class SharedOptions:
         """Read the values that were typed; `others` go to `Options` unchanged."""
         from musigma.images.image_io import MAX_PIXELS
         from musigma.restoration.options import Options
-        from musigma.types import ConfigError
 
-        if self.output.exists() and not self.output.is_dir():
-            raise ConfigError(f"{self.output} is a file; --output names the folder for the results")
+        if self.json:
+            require_stdout()  # before hours of work
+        self._check_names()
         return Options(
-            folder=self.output,
+            folder=self.folder,
             sigma=self.sigma,
             npz=self.npz,
             page=self.page,
@@ -129,8 +192,26 @@ class SharedOptions:
             memory=parse_size(self.memory),
             max_pixels=self.max_pixels or MAX_PIXELS,
             frame=self.frame,
+            quality=self.quality,
             **others,
         )
+
+    def _check_names(self) -> None:
+        from musigma.images.listing import format_of
+        from musigma.types import ConfigError, nearest
+
+        if self.output.exists() and not self.output.is_dir() and not self.names_file:
+            raise ConfigError(f"{self.output} is a file; --output names the folder for the results")
+        if self.format is not None and self.format.lower() not in FORMATS:
+            hint = nearest(self.format.lower(), tuple(FORMATS))
+            raise ConfigError(f"no results can be written as {self.format!r}; {hint}")
+        if {"/", "\\", "\0"} & set(self.suffix):
+            raise ConfigError(f"--suffix is part of a file name, got {self.suffix!r}")
+        if self.names_file:
+            format_name = format_of(self.output)
+            if self.suffix or (self.format and FORMATS[self.format.lower()][0] != format_name):
+                text = f"--output names the file {self.output}; leave --format and --suffix out"
+                raise ConfigError(text)
 
 
 def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -152,14 +233,7 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def restore_all(model: "Model", options: "Options", shared: SharedOptions) -> None:
     """Restore all inputs, report those that fail, and end with code 1 if there are any."""
-    from musigma.restoration.run_lock import claim_folder
-
-    with exit_on_sigterm(), claim_folder(options.folder) as other_process:
-        if other_process is not None:
-            print_warning(
-                f"process {other_process} writes to {options.folder}, too; of a picture that both "
-                "restore, the later result stays"
-            )
+    with exit_on_sigterm(), _claimed(options.folder, shared):
         outcomes = _restore_all(model, options, shared)
     if outcomes.failed:
         raise typer.Exit(1)
@@ -172,28 +246,48 @@ class _Outcomes:
     done: "list[Restored]"
     skipped: list[Path]
     failed: "list[Failed]"
+    left_out: list[Path]
+
+
+@contextmanager
+def _claimed(folder: Path, shared: SharedOptions) -> Iterator[None]:
+    """Claim the folder of the results, and tell of another run that has it."""
+    from musigma.restoration.run_lock import claim_folder
+
+    if shared.names_file:  # the folder of a single file belongs to the user
+        yield
+        return
+    with claim_folder(folder) as other_process:
+        if other_process is not None:
+            print_warning(
+                f"process {other_process} writes to {folder}, too; of a picture that both "
+                "restore, the later result stays"
+            )
+        yield
 
 
 def _restore_all(model: "Model", options: "Options", shared: SharedOptions) -> _Outcomes:
-    log = _open_log(model, options)
-    sources, failed = find_sources(shared.inputs, options, recursive=shared.recursive)
-    skipped: list[Path] = []
-    if shared.resume:
-        sources, skipped = _without_done(log, sources)
+    from musigma.images.listing import other_files
+
+    log = _open_log(model, options) if shared.resume or not shared.names_file else None
+    sources, failed = find_sources(shared, options)
+    sources, skipped = _without_done(log if shared.resume else None, sources, shared)
+    _remove_parts(options.folder, sources)
+    left_out = other_files(shared.inputs, recursive=shared.recursive, results=options.folder)
+    outcomes = _Outcomes([], skipped, failed, left_out)
     for failure in failed:
         print_error(failure.error)
     run = _run_on_ray if shared.uses_ray else _run_locally
-    outcomes = _Outcomes([], skipped, failed)
     try:
         with closing(run(model, sources, options, device=shared.device, quiet=shared.json)) as new:
-            _collect(new, log, outcomes, quiet=shared.json)
+            _collect(new, log, outcomes, quiet=shared.json, show_noise=model.scale == 1)
     except (KeyboardInterrupt, SystemExit):
         num_done = len(outcomes.done)
         print_line(f"Stopped: {num_done} of {len(sources)} written; --resume does the others")
         if shared.json:
             print_json(_to_json(vars(outcomes)))
         raise
-    gallery = _write_gallery(options, outcomes.failed)
+    gallery = None if shared.names_file else _write_gallery(options, outcomes.failed)
     if shared.json:
         print_json(_to_json(vars(outcomes)))
     else:
@@ -205,11 +299,9 @@ def _restore_all(model: "Model", options: "Options", shared: SharedOptions) -> _
 
 
 def _open_log(model: "Model", options: "Options") -> "ResumeLog":
-    """Open the log of the folder, and remove what killed runs left there."""
-    from musigma.atomic import remove_abandoned_parts
+    """Open the log of the folder; one that is damaged is set aside."""
     from musigma.restoration.resume_log import ResumeLog
 
-    remove_abandoned_parts(options.folder)
     log = ResumeLog(model, options)
     num_damaged = log.num_damaged
     if aside := log.set_damaged_aside():
@@ -220,12 +312,21 @@ def _open_log(model: "Model", options: "Options") -> "ResumeLog":
     return log
 
 
+def _remove_parts(folder: Path, sources: "Sequence[ImageSource]") -> None:
+    """Remove what killed runs left in the folders of the results."""
+    from musigma.atomic import remove_abandoned_parts
+
+    for parent in {folder, *((folder / source.name).parent for source in sources)}:
+        remove_abandoned_parts(parent)
+
+
 def _collect(
     outcomes: "Generator[Restored | Failed, None, None]",
-    log: "ResumeLog",
+    log: "ResumeLog | None",
     collected: _Outcomes,
     *,
     quiet: bool,
+    show_noise: bool,
 ) -> None:
     """Sort outcomes as they arrive, report them, and log those that are done."""
     from musigma.restoration.batch import Failed
@@ -236,9 +337,20 @@ def _collect(
             print_error(outcome.error)
         else:
             collected.done.append(outcome)
-            log.add(outcome)
+            if log is not None:
+                _log(log, outcome)
             if not quiet:
-                _print_notes(outcome)
+                _print_notes(outcome, show_noise=show_noise)
+
+
+def _log(log: "ResumeLog", restored: "Restored") -> None:
+    try:
+        log.add(restored)
+    except OSError as error:
+        print_warning(
+            f"{restored.source} is done, but {log.path} could not be written ({error.strerror}); "
+            "--resume will do it again"
+        )
 
 
 def _write_gallery(options: "Options", failed: "list[Failed]") -> Path | None:
@@ -247,7 +359,11 @@ def _write_gallery(options: "Options", failed: "list[Failed]") -> Path | None:
 
     if not options.page:
         return None
-    return write_gallery(options.folder, problems=[failure.error for failure in failed])
+    try:
+        return write_gallery(options.folder, problems=[failure.error for failure in failed])
+    except (OSError, ValueError) as error:
+        print_warning(f"the overview of all pages was not written ({error})")
+        return None
 
 
 def parse_tile(text: str) -> int | None:
@@ -267,34 +383,40 @@ def parse_tile(text: str) -> int | None:
 
 
 def find_sources(
-    inputs: Sequence[str], options: "Options", *, recursive: bool
+    shared: SharedOptions, options: "Options"
 ) -> "tuple[list[ImageSource], list[Failed]]":
     """Return the pictures of the inputs, each once, and the inputs that cannot be restored."""
-    from musigma.images.listing import list_images
+    from musigma.images.listing import ImageSource, list_images
     from musigma.restoration.batch import Failed
     from musigma.restoration.output_files import find_clashes
-    from musigma.types import ImageError
+    from musigma.types import ConfigError, ImageError
 
     sources: dict[Path, ImageSource] = {}
     failed = []
-    for name in inputs:
+    for name in shared.inputs:
         try:
-            for source in list_images([name], recursive=recursive, results=options.folder):
-                sources.setdefault(source.path.absolute(), source)
+            listed = list_images([name], recursive=shared.recursive, results=options.folder)
         except ImageError as error:
             failed.append(Failed(source=Path(name), error=str(error)))
+            continue
+        for path, result in listed:
+            sources.setdefault(path.absolute(), ImageSource(path, shared.result_name(result)))
+    if shared.names_file and len(sources) > 1:
+        text = f"--output names the file {shared.output}, and there are {len(sources)} pictures"
+        raise ConfigError(f"{text}; give a folder")
     clashes = find_clashes(list(sources.values()), options)
     failed += [Failed(source=path, error=str(error)) for path, error in clashes.items()]
     return [source for source in sources.values() if source.path not in clashes], failed
 
 
 def _without_done(
-    log: "ResumeLog", sources: "Sequence[ImageSource]"
+    log: "ResumeLog | None", sources: "Sequence[ImageSource]", shared: SharedOptions
 ) -> "tuple[list[ImageSource], list[Path]]":
     """Divide sources into those that are left to do and the paths of those that are done."""
     remaining, skipped = [], []
     for source in sources:
-        if log.is_done(source.path):
+        is_done = log is not None and log.is_done(source.path, source.name)
+        if is_done or (shared.skip_existing and (shared.folder / source.name).exists()):
             skipped.append(source.path)
         else:
             remaining.append(source)
@@ -336,10 +458,12 @@ def _run_on_ray(
             yield outcome
 
 
-def _print_notes(restored: "Restored") -> None:
+def _print_notes(restored: "Restored", *, show_noise: bool) -> None:
     """Print the estimated noise level of a picture, and what the user should know about it."""
-    if restored.noise_estimated:
-        print_line(f"{restored.source}: estimated noise level {restored.noise_std:.3g} of 255")
+    if show_noise:
+        white = "" if restored.noise_is_white else ", not white"
+        level = f"{restored.estimated_noise_std:.3g} of 255{white}"
+        print_line(f"{restored.source}: estimated noise level {level}")
     for warning in restored.warnings:
         print_warning(f"{restored.source}: {warning}")
 
@@ -363,13 +487,20 @@ def _print_promises(options: "Options", done: "list[Restored]") -> None:
 def _files(paths: Sequence[Path], num_all: int) -> str:
     if num_all == 1:
         return "this file"
+    return f"{len(paths)} of {num_all} files ({_first_names(paths)})"
+
+
+def _first_names(paths: Sequence[Path]) -> str:
     names = [path.name for path in paths[:_MAX_NAMES]] + ["..."] * (len(paths) > _MAX_NAMES)
-    return f"{len(paths)} of {num_all} files ({', '.join(names)})"
+    return ", ".join(names)
 
 
 def _print_summary(model: "Model", options: "Options", outcomes: _Outcomes) -> None:
     done, num_skipped = outcomes.done, len(outcomes.skipped)
     skipped = f", {num_skipped} were there already" if num_skipped else ""
+    if outcomes.left_out:
+        names = _first_names(outcomes.left_out)
+        print_line(f"{len(outcomes.left_out)} left out, which are no pictures to read: {names}")
     print_line(f"{len(done)} written to {options.folder}{skipped}, {len(outcomes.failed)} failed")
     num_approximate = sum(not restored.exact for restored in done)
     if num_approximate:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from musigma.cli.common import print_json, screen
+from musigma.cli.common import print_json, print_line
 
 
 def add_to(app: typer.Typer) -> None:
@@ -47,7 +47,7 @@ def train(
         weights = run(chosen, folder, resume=resume, device=device)
     except StoppedError as stopped:
         # The exit code is that of the signal, so that a scheduler knows the run is not finished.
-        screen.print(str(stopped), soft_wrap=True)
+        print_line(str(stopped))
         raise typer.Exit(stopped.exit_code) from stopped
     if json:
         numbers: dict[str, Any] = {}
@@ -55,4 +55,4 @@ def train(
             numbers |= {key: value for key, value in line.items() if key != "note"}
         print_json({"weights": str(weights), **numbers})
     else:
-        screen.print(f"trained; weights in {weights}, curves in {folder / 'curves.png'}")
+        print_line(f"trained; weights in {weights}, curves in {folder / 'curves.png'}")

@@ -1,10 +1,19 @@
 """``musigma upscale``: enlarge picture files."""
 
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from musigma.cli.restore import ModelName, SharedOptions, restore_all, with_shared_options
+from musigma.cli.restore import (
+    ModelName,
+    SharedOptions,
+    find_sources,
+    restore_all,
+    with_shared_options,
+)
 
 DEFAULT_SCALE = 2
 
@@ -27,12 +36,39 @@ def default_model(scale: int | None) -> str:
     return "photo" if shipped_path("photo", scale or DEFAULT_SCALE) else "edsr-baseline"
 
 
+def scale_for(box: tuple[int | None, int | None], paths: Sequence[Path]) -> int:
+    """Return the smallest zoom factor, 2 to 4, that is enough for all pictures to fill a box."""
+    from musigma.images.decoding import declared_size
+    from musigma.restoration.restore_file import fitted_size
+    from musigma.types import ImageError
+
+    largest = 0.0
+    for path in paths:
+        with suppress(ImageError):  # reading the picture will say what is wrong with it
+            declared = declared_size(path)
+            fitted = fitted_size(declared[:2], box)
+            largest = max(largest, fitted[0] / declared.height)
+    return next((scale for scale in (2, 3, 4) if scale >= largest), 4)
+
+
 @with_shared_options
 def upscale(
     shared: SharedOptions,
     scale: Annotated[
         int | None,
-        typer.Option(help="Zoom factor; 2 where neither this nor a model is given."),
+        typer.Option(
+            "--scale", "-s", help="Zoom factor; 2 where neither this, a model nor a size is given."
+        ),
+    ] = None,
+    width: Annotated[
+        int | None,
+        typer.Option(min=1, help="Width of the results: the enlarged picture is resized to it."),
+    ] = None,
+    height: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Height of the results. With --width, both are the largest allowed."
+        ),
     ] = None,
     model: ModelName = None,
 ) -> None:
@@ -44,7 +80,10 @@ def upscale(
     from musigma.model import load
     from musigma.types import ConfigError
 
-    options = shared.to_options()
+    size = None if width is None and height is None else (width, height)
+    options = shared.to_options(size=size)
+    if size is not None and scale is None and model is None:
+        scale = scale_for(size, [path for path, _ in find_sources(shared, options)[0]])
     if model is None:
         model, scale = default_model(scale), scale or DEFAULT_SCALE
     loaded = load(model, scale=scale)

@@ -172,7 +172,8 @@ def number_text(number: float) -> str:
         >>> number_text(2.0), number_text(0.25)
         ('2', '0.25')
     """
-    return str(int(number)) if number == int(number) else repr(float(number))
+    is_whole = math.isfinite(number) and number == int(number)
+    return str(int(number)) if is_whole else repr(float(number))
 
 
 def weighted_text(weight: float, text: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from musigma.datasets.catalog import Dataset, describe_data
 from musigma.evaluation.protocol import Protocol
+from musigma.evaluation.reference import measure_reference
 from musigma.evaluation.restored_pairs import Progress, errors_name, restored_pairs
 from musigma.functional.scores import check_share
 from musigma.model import Model
@@ -152,9 +153,17 @@ def collect_held_out(
 def with_conditions(
     calibration: Calibration, dataset: Dataset, protocols: Protocol | Sequence[Protocol]
 ) -> Calibration:
-    """Return a calibration that names the images and the inputs it was fitted on."""
-    protocol = _as_json(_as_list(protocols))
-    return replace(calibration, protocol=protocol, data=describe_data(dataset))
+    """Return a calibration that names the images and the inputs it was fitted on.
+
+    It also says what these inputs were like, so that unlike pictures can be told from them.
+    """
+    reference = measure_reference(dataset, protocols)
+    return replace(
+        calibration,
+        protocol=_as_json(_as_list(protocols)),
+        data=describe_data(dataset),
+        reference=None if reference is None else reference.to_dict(),
+    )
 
 
 def _as_json(protocols: Sequence[Protocol]) -> dict[str, Any]:

@@ -1,11 +1,13 @@
-"""Generators of noise that follow from an image's name, and an estimate of the noise level."""
+"""Generators of noise that follow from an image's name, and estimates of the noise level."""
 
 import hashlib
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from musigma.functional.picture_statistics import LUMA_NORM, PictureStatistics
 from musigma.types import ImageError
 
 PATCH = 7
@@ -17,6 +19,63 @@ FLAT_PER_VALUE = 16
 
 CORRECTIONS = 4
 """Rounds in which what clipping took is put back; each begins from a better level."""
+
+
+MIN_BLOCK_EDGES = 0.2
+"""A picture with less has no visible JPEG grid."""
+
+_MAX_RATIO, _MAX_EXCESS = 1.5, 6.0
+"""Noise is white where coarse details have no more than ``1.5 std + 6`` levels of it."""
+
+_GREY_SHARE = 0.25
+
+
+class NoiseEstimate(NamedTuple):
+    """The noise of a picture.
+
+    Attributes:
+        std: Its standard deviation in 8-bit levels. Of noise in a JPEG file it is about the level
+            before the file was saved.
+        is_white: Whether neighbouring pixels and the three colours have independent noise, as
+            denoisers that are told a level expect. JPEG, demosaicing and shrinking end that.
+    """
+
+    std: float
+    is_white: bool
+
+    def __str__(self) -> str:
+        """The level as it is shown to users.
+
+        Example:
+            >>> print(NoiseEstimate(24.71, is_white=False))
+            24.7 of 255, not white
+        """
+        return f"{self.std:.3g} of 255{'' if self.is_white else ', not white'}"
+
+
+def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -> NoiseEstimate:
+    """Return the noise of a picture from its statistics.
+
+    White noise is as strong in coarse details as in fine ones. JPEG and smoothing remove the fine
+    ones, so that noise which is much stronger in coarse details than in fine ones is not white.
+
+    Args:
+        statistics: What `musigma.functional.picture_statistics.measure` found.
+        white_std: A better estimate of white noise, such as that of `estimate_noise_std`.
+
+    Example:
+        >>> from musigma.functional.picture_statistics import measure
+        >>> from musigma.functional.sensor_noise import sensor_noise
+        >>> grey, generator = torch.full((1, 3, 128, 128), 0.5), image_generator("a", 0)
+        >>> noise_of(measure(sensor_noise(grey, std=25, generator=generator))).is_white
+        True
+    """
+    fine, coarse = statistics.noise_std, statistics.coarse_noise_std
+    if coarse <= _MAX_RATIO * fine + _MAX_EXCESS:
+        return NoiseEstimate(fine if white_std is None else white_std, is_white=True)
+    # Without JPEG, noise that colours do not have is the same in all of them: film, or a scan.
+    is_grey = fine < _GREY_SHARE * coarse and statistics.block_edges < MIN_BLOCK_EDGES
+    return NoiseEstimate(coarse * (LUMA_NORM if is_grey else 1.0), is_white=False)
 
 
 def image_generator(name: str | int, seed: int) -> torch.Generator:

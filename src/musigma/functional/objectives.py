@@ -18,11 +18,11 @@ from torch import Generator, Tensor
 from torch.nn import functional as F  # noqa: N812
 
 from musigma.functional.constants import SIGMA_FLOOR
-from musigma.types import ConfigError, ImageError, nearest
+from musigma.types import ConfigError, ImageError, nearest, short_repr
 
 Distribution = Literal["normal", "laplace", "uniform"]
 
-MAX_SAMPLES = 1_000_000
+MAX_SAMPLES = 1024
 
 _LIMITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "samples": (f"from 1 to {MAX_SAMPLES}", lambda value: 1 <= value <= MAX_SAMPLES),
@@ -48,7 +48,7 @@ def check_settings(function: str, **settings: object) -> None:
         if key in _LIMITS and isinstance(value, int | float):
             text, is_allowed = _LIMITS[key]
             if not is_allowed(value):
-                raise ConfigError(f"{function}: {key} must be {text}, got {value}")
+                raise ConfigError(f"{function}: {key} must be {text}, got {short_repr(value)}")
 
 
 def l1(mean: Tensor, target: Tensor) -> Tensor:
@@ -344,7 +344,7 @@ _DISTRIBUTIONS: dict[str, tuple[float, Callable[..., Tensor]]] = {
 def _known(distribution: str) -> tuple[float, Callable[..., Tensor]]:
     if distribution not in _DISTRIBUTIONS:
         hint = nearest(distribution, list(_DISTRIBUTIONS))
-        raise ConfigError(f"there is no distribution called {distribution!r}; {hint}")
+        raise ConfigError(f"there is no distribution called {short_repr(distribution)}; {hint}")
     return _DISTRIBUTIONS[distribution]
 
 

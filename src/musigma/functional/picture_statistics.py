@@ -29,11 +29,15 @@ WINDOWS_PER_SIDE = 4
 MIN_SIDE = 24
 """A picture with a shorter side is too small to measure."""
 
-CLEAN_SHARPNESS, CLEAN_ROLLOFF = -5.8, -1.4
+CLEAN_SHARPNESS, CLEAN_ROLLOFF = -5.8, -2.3
 """What is said of a picture that is too small or too flat to tell: about the clean mean at x2."""
 
 _STEP = 4
 _FLAT_SHARE, _TEXTURED_SHARE = 1 / 20, 1 / 5
+_FLAT_GROUPS = ((0.0, 0.1), (0.1, 0.2))
+_MAX_GROWTH = 1.6
+"""In noise, the standard deviation of one group of patches is at most so many times the other's."""
+
 _LEAST_FLAT, _LEAST_TEXTURED = 32, 16
 _CHI_MEDIAN = 0.4549
 """Median of the square of a standard normal variable."""
@@ -62,12 +66,12 @@ class PictureStatistics:
 
     Attributes:
         noise_std: Standard deviation of white noise, in 8-bit levels.
-        coarse_noise_std: Standard deviation of the noise in coarse details of the luma, as of white
-            noise of that level in every channel. JPEG and smoothing leave it when they remove the
-            finest details; texture raises it.
+        coarse_noise_std: The same from coarser details of the luma, which JPEG and smoothing leave
+            when they remove the finest ones. It is not below `noise_std`, and equal to it where the
+            coarse details are texture.
         sharpness: Energy of fine details over that of coarse ones, ``log2``; blur lowers it.
-        rolloff: Energy of the very finest details over that of fine ones, ``log2``. Every way of
-            shrinking has its own value.
+        rolloff: Energy of the very finest details over that of fine ones, ``log2``. A little blur
+            before shrinking lowers it most.
         block_edges: How much quieter the blocks of the JPEG grid are than blocks between them; 0
             where there is no grid, 0.4 and more for JPEG.
     """
@@ -106,9 +110,10 @@ def measure(image: Windowed) -> PictureStatistics:
         )
     luma = [planes[0] for planes in windows]
     energies = _energies(luma)
+    fine_std, num_planes = _noise_std(windows), len(windows[0])
     return PictureStatistics(
-        noise_std=_noise_std(windows),
-        coarse_noise_std=_coarse_noise_std(energies, num_planes=len(windows[0])),
+        noise_std=fine_std,
+        coarse_noise_std=_coarse_noise_std(energies, fine_std=fine_std, num_planes=num_planes),
         sharpness=_sharpness(energies),
         rolloff=_rolloff(energies),
         block_edges=_block_edges(luma),
@@ -206,7 +211,7 @@ def _planes() -> Tensor:
     return torch.tensor(rows)
 
 
-_LUMA_NORM = math.hypot(0.299, 0.587, 0.114)
+LUMA_NORM = math.hypot(0.299, 0.587, 0.114)
 """Standard deviation of the luma of white noise of level 1 in all channels."""
 
 
@@ -249,8 +254,11 @@ def _flattest(coarse: Tensor) -> Tensor:
 
 
 def _robust_std(energies: Tensor, band: Tensor) -> float:
-    """Return the standard deviation in a band, from the medians of its frequencies."""
-    return math.sqrt(float((energies[:, band].median(0).values / _CHI_MEDIAN).mean()))
+    """Return the standard deviation at the median frequency of a band, for the median patch.
+
+    Texture has a direction: its energy lies in a few of the frequencies.
+    """
+    return math.sqrt(float(energies[:, band].median(0).values.quantile(0.5)) / _CHI_MEDIAN)
 
 
 def _noise_std(windows: list[Tensor]) -> float:
@@ -262,13 +270,33 @@ def _noise_std(windows: list[Tensor]) -> float:
     levels = [_robust_std(energies[flat], finest) for energies in planes]
     if len(levels) == 1:
         return levels[0]
-    levels[0] /= _LUMA_NORM
+    levels[0] /= LUMA_NORM
     return sorted(levels)[1]
 
 
-def _coarse_noise_std(energies: Tensor, *, num_planes: int) -> float:
-    flat = _flattest(energies[:, _band(1, 2.5)].sum(1))
-    return _robust_std(energies[flat], _band(3, 5)) / (1 if num_planes == 1 else _LUMA_NORM)
+def _coarse_noise_std(energies: Tensor, *, fine_std: float, num_planes: int) -> float:
+    """Return the level in coarse details, or `fine_std` where these are texture.
+
+    Patches are ordered by one half of their frequencies and measured in the other: white noise is
+    independent in both, texture is not. Noise is as strong in the next patches as in the flattest
+    ones, texture grows.
+    """
+    half = _checkerboard()
+    order = energies[:, _band(1, 6) & half].sum(1).argsort()
+    flat, next_flat = (
+        energies[order[int(low * len(order)) : max(_LEAST_FLAT, int(high * len(order)))]]
+        for low, high in _FLAT_GROUPS
+    )
+    band = _band(3, 5.1) & ~half
+    level = _robust_std(flat, band) / (1 if num_planes == 1 else LUMA_NORM)
+    is_texture = _robust_std(next_flat, band) > _MAX_GROWTH * _robust_std(flat, band)
+    return fine_std if is_texture else max(level, fine_std)
+
+
+@lru_cache(maxsize=1)
+def _checkerboard() -> Tensor:
+    k = torch.arange(BLOCK)
+    return (k[:, None] + k) % 2 == 0
 
 
 def _textured(energies: Tensor) -> Tensor:
@@ -294,8 +322,7 @@ def _rolloff(energies: Tensor) -> float:
     textured = _textured(energies)
     if not len(textured):
         return CLEAN_ROLLOFF
-    fine = (_log_energy(textured, 5, 6) + _log_energy(textured, 6, 7)) / 2
-    return _log_energy(textured, 7, 8) - fine
+    return _log_energy(textured, 7, 8) - _log_energy(textured, 4, 6)
 
 
 def _block_edges(planes: list[Tensor]) -> float:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, partial
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -24,6 +25,7 @@ from musigma.images.file_checks import (
     list_of,
 )
 from musigma.images.listing import image_error, missing_reason
+from musigma.images.metadata import Metadata, read_metadata
 from musigma.images.pillow_array import to_array
 from musigma.images.sixteen_bit import FULL_SCALE, raw_mode, read_sixteen_bit
 from musigma.types import ImageError
@@ -40,6 +42,7 @@ _SIGNATURES = {
     b"II+\0": "TIFF",
     b"MM\0+": "TIFF",
     b"BM": "BMP",
+    b"GIF8": "GIF",
 }
 # Pillow stretches grey of 1, 2 or 4 bits to 8 bits, but not the one grey that a PNG declares
 # transparent.
@@ -61,6 +64,16 @@ _TIFF_PHOTOMETRIC = 262
 _TIFF_PLANES = 284
 _TIFF_COMPRESSION = 259
 _TIFF_JPEG = (6, 7, 34892)  # the compressions that lose information
+_PLUGINS = {
+    "PNG": "PngImage",
+    "JPEG": "JpegImage",
+    "WEBP": "WebPImage",
+    "TIFF": "TiffImage",
+    "BMP": "BmpImage",
+    "GIF": "GifImage",
+    "AVIF": "AvifImage",
+}
+_FIRST_FRAME = ("GIF", "AVIF")  # of which the first frame is read where no other is asked for
 _WEBP_LOSSY = b"VP8 "
 
 
@@ -68,13 +81,16 @@ class Decoded(NamedTuple):
     """The contents of a picture file.
 
     Attributes:
-        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF`` or ``BMP``.
+        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF``, ``BMP``, ``GIF`` or ``AVIF``.
         samples: ``(H, W, C)``, upright: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha.
         full_scale: The sample that means white, or opaque.
         icc_profile: Colour profile of the samples.
         exif: EXIF block without the orientation.
         text: The text entries of a PNG, by keyword.
-        lossy: Whether the file stores the picture with loss: JPEG, lossy WebP, JPEG inside TIFF.
+        lossy: Whether the file stores the picture with loss: JPEG, lossy WebP, AVIF, JPEG inside
+            TIFF.
+        num_frames: Pages or frames of the file.
+        metadata: What else the file says.
     """
 
     format: str
@@ -84,6 +100,8 @@ class Decoded(NamedTuple):
     exif: bytes | None
     text: dict[str, str]
     lossy: bool
+    num_frames: int
+    metadata: Metadata
 
 
 class Limits(NamedTuple):
@@ -201,7 +219,7 @@ def _is_lossy(file: BinaryIO, format_name: str) -> bool:
     if format_name == "TIFF":
         tags: Any = _open(file, format_name).tag_v2  # type: ignore[attr-defined]
         return tags.get(_TIFF_COMPRESSION) in _TIFF_JPEG
-    return format_name == "JPEG"
+    return format_name in ("JPEG", "AVIF")
 
 
 def _webp_chunks(file: BinaryIO) -> set[bytes]:
@@ -231,6 +249,8 @@ def _decode(
         exif=None if format_name == "TIFF" else exif,  # in TIFF it describes the whole file
         text={str(key): value for key, value in image.info.items() if isinstance(value, str)},
         lossy=lossy,
+        num_frames=getattr(image, "n_frames", 1),
+        metadata=read_metadata(image, format_name),
     )
 
 
@@ -286,10 +306,12 @@ def _format_by_content(path: Path, file: BinaryIO) -> str:
         raise image_error(path, "is empty (0 bytes)")
     if start[:4] == b"RIFF" and start[8:] == b"WEBP":
         return "WEBP"
+    if start[4:] in (b"ftypavif", b"ftypavis"):
+        return "AVIF"
     for signature, format_name in _SIGNATURES.items():
         if start.startswith(signature):
             return format_name
-    text = f"is not a PNG, JPEG, WebP, TIFF or BMP picture (it begins with {start!r})"
+    text = f"is not a PNG, JPEG, WebP, TIFF, BMP, GIF or AVIF picture (it begins with {start!r})"
     raise image_error(path, f"{text}; if it is a picture of another kind, convert it to PNG")
 
 
@@ -308,25 +330,13 @@ def _silence_libtiff() -> None:
 
 
 def _open(file: BinaryIO, format_name: str) -> "ImageFile":
-    from PIL import (
-        BmpImagePlugin,
-        JpegImagePlugin,
-        PngImagePlugin,
-        TiffImagePlugin,
-        WebPImagePlugin,
-    )
-
-    plugins: dict[str, Callable[[BinaryIO], ImageFile]] = {
-        "PNG": PngImagePlugin.PngImageFile,
-        "JPEG": JpegImagePlugin.JpegImageFile,
-        "WEBP": WebPImagePlugin.WebPImageFile,
-        "TIFF": TiffImagePlugin.TiffImageFile,
-        "BMP": BmpImagePlugin.BmpImageFile,
-    }
     if format_name == "TIFF":
         _silence_libtiff()
     file.seek(0)
-    return plugins[format_name](file)
+    name = _PLUGINS[format_name]  # not Image.open, which would try other formats, too
+    plugin: Any = getattr(import_module(f"PIL.{name}Plugin"), f"{name}File")
+    image: ImageFile = plugin(file)
+    return image
 
 
 def _open_frame(
@@ -334,7 +344,7 @@ def _open_frame(
 ) -> "ImageFile":
     image = _open(file, format_name)
     num_frames = getattr(image, "n_frames", 1)
-    if frame is None and num_frames > 1:
+    if frame is None and num_frames > 1 and format_name not in _FIRST_FRAME:
         text = f"holds {num_frames} pages or frames, and only one can be read"
         raise image_error(path, f"{text}; choose it with `frame`, 0 to {num_frames - 1}")
     if frame is not None and not 0 <= frame < num_frames:

@@ -13,6 +13,8 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from musigma.images.metadata import MAX_JPEG_BLOCK, PHOTOSHOP, Metadata, photoshop_segment
+
 Rows = NDArray[Any]
 """Rows of a picture, ``(rows, W, C)``: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha."""
 
@@ -54,6 +56,7 @@ class PngEncoder:
         icc_profile: Colour profile.
         exif: EXIF block.
         text: Text entries; the keywords are Latin-1.
+        metadata: DPI, XMP and further text entries.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class PngEncoder:
         icc_profile: bytes | None = None,
         exif: bytes | None = None,
         text: Mapping[str, str] | None = None,
+        metadata: Metadata | None = None,
     ) -> None:
         height, width, channels = shape
         colour_type = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
@@ -79,9 +83,7 @@ class PngEncoder:
             self._chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(icc_profile))
         if exif:
             self._chunk(b"eXIf", exif.removeprefix(b"Exif\0\0"))
-        for keyword, value in (text or {}).items():
-            # International text: not compressed, no language, no translated keyword, UTF-8.
-            self._chunk(b"iTXt", keyword.encode("latin-1") + bytes(5) + value.encode())
+        self._metadata(metadata or Metadata(), text or {})
 
     def add(self, rows: Rows) -> None:
         """Encode the next band."""
@@ -98,6 +100,22 @@ class PngEncoder:
     def stored(self, rows: Rows) -> Rows:
         """Return the rows themselves."""
         return rows
+
+    def _metadata(self, metadata: Metadata, text: Mapping[str, str]) -> None:
+        if metadata.dpi is not None:
+            per_meter = (round(number / 0.0254) for number in metadata.dpi)
+            self._chunk(b"pHYs", struct.pack(">IIB", *per_meter, 1))
+        if metadata.xmp is not None:
+            self._text("XML:com.adobe.xmp", metadata.xmp)
+        if metadata.comment is not None:
+            text = {"Comment": metadata.comment.decode("utf-8", "replace"), **text}
+        for keyword, value in {**metadata.text, **text}.items():
+            self._text(keyword, value.encode("utf-8", "replace"))
+
+    def _text(self, keyword: str, value: bytes) -> None:
+        # International text: not compressed, no language, no translated keyword, UTF-8.
+        name = keyword.encode("latin-1", "replace")[:79]
+        self._chunk(b"iTXt", name + bytes(5) + value)
 
     def _chunk(self, name: bytes, data: bytes) -> None:
         checksum = zlib.crc32(data, zlib.crc32(name))
@@ -118,12 +136,27 @@ def _paeth(rows: NDArray[np.uint8], above: NDArray[np.uint8], step: int) -> NDAr
 
 
 class TiffEncoder:
-    """Encodes TIFF with one deflated strip per band; needs the memory of one band."""
+    """Encodes TIFF with one strip per band; needs the memory of one band.
+
+    Args:
+        file: Receives the bytes.
+        shape: Shape of the picture.
+        bits: 8 or 16 per sample.
+        icc_profile: Colour profile.
+        metadata: Compression, DPI, XMP and IPTC.
+    """
 
     def __init__(
-        self, file: BinaryIO, shape: Shape, *, bits: int, icc_profile: bytes | None = None
+        self,
+        file: BinaryIO,
+        shape: Shape,
+        *,
+        bits: int,
+        icc_profile: bytes | None = None,
+        metadata: Metadata | None = None,
     ) -> None:
         self.file, self.shape, self.bits, self.icc_profile = file, shape, bits, icc_profile
+        self.metadata = metadata or Metadata()
         self.sample = np.dtype(np.uint8 if bits == 8 else "<u2")
         self.offsets: list[int] = []
         self.sizes: list[int] = []
@@ -133,8 +166,7 @@ class TiffEncoder:
     def add(self, rows: Rows) -> None:
         """Encode the next band."""
         self.rows_per_strip = max(self.rows_per_strip, len(rows))
-        difference = np.diff(rows, axis=1, prepend=rows.dtype.type(0))
-        strip = zlib.compress(difference.astype(self.sample).tobytes(), _ZLIB_LEVEL)
+        strip = self._compressed(rows)
         self.offsets.append(self.file.tell())
         self.sizes.append(len(strip))
         self.file.write(strip)
@@ -146,42 +178,78 @@ class TiffEncoder:
             256: ("I", [width]),
             257: ("I", [height]),
             258: ("H", [self.bits] * channels),
-            259: ("H", [8]),  # deflate
+            259: ("H", [{"none": 1, "lzw": 5, "deflate": 8}[self.metadata.compression]]),
             262: ("H", [2 if channels >= 3 else 1]),  # RGB, or black is zero
             273: ("I", self.offsets),
             277: ("H", [channels]),
             278: ("I", [self.rows_per_strip]),
             279: ("I", self.sizes),
             284: ("H", [1]),  # the samples of a pixel lie together
-            317: ("H", [2]),  # each sample less the one to its left
         }
+        if self.metadata.compression != "none":
+            tags[317] = ("H", [2])  # each sample less the one to its left
         if channels in (2, 4):
             tags[338] = ("H", [2])  # the last sample is alpha, not multiplied in
-        if self.icc_profile:
-            tags[34675] = ("B", self.icc_profile)
-        self._directory(tags)
+        tags |= self._other_tags()
+        self._directory(dict(sorted(tags.items())))
 
     def stored(self, rows: Rows) -> Rows:
         """Return the rows themselves."""
         return rows
 
+    def _compressed(self, rows: Rows) -> bytes:
+        if self.metadata.compression == "none":
+            return rows.astype(self.sample).tobytes()
+        difference = np.diff(rows, axis=1, prepend=rows.dtype.type(0)).astype(self.sample)
+        if self.metadata.compression == "deflate":
+            return zlib.compress(difference.tobytes(), _ZLIB_LEVEL)
+        return _lzw(difference.view(np.uint8).reshape(len(rows), -1))
+
+    def _other_tags(self) -> dict[int, tuple[str, Sequence[int]]]:
+        tags: dict[int, tuple[str, Sequence[int]]] = {}
+        if self.icc_profile:
+            tags[34675] = ("B", self.icc_profile)
+        if self.metadata.xmp is not None:
+            tags[700] = ("B", self.metadata.xmp)
+        if (block := self.metadata.iptc) is not None:
+            is_photoshop = block.startswith(PHOTOSHOP)
+            tags[34377 if is_photoshop else 33723] = ("B", block.removeprefix(PHOTOSHOP))
+        if self.metadata.dpi is not None:
+            across, down = (round(number * 1000) for number in self.metadata.dpi)
+            tags |= {282: ("R", [across, 1000]), 283: ("R", [down, 1000]), 296: ("H", [2])}
+        return tags
+
     def _directory(self, tags: Mapping[int, tuple[str, Sequence[int]]]) -> None:
         file, entries = self.file, b""
         for tag, (type_code, values) in tags.items():
-            data = struct.pack(f"<{len(values)}{type_code}", *values)
+            data = struct.pack(f"<{len(values)}{type_code.replace('R', 'I')}", *values)
             if len(data) > 4:
                 file.write(b"\0" * (file.tell() % 2))  # values begin on even offsets
                 field = struct.pack("<I", file.tell())
                 file.write(data)
             else:
                 field = data.ljust(4, b"\0")
-            number = {"H": 3, "I": 4, "B": 7}[type_code]
-            entries += struct.pack("<HHI", tag, number, len(values)) + field
+            number = {"H": 3, "I": 4, "R": 5, "B": 7}[type_code]
+            count = len(values) // 2 if type_code == "R" else len(values)  # of fractions
+            entries += struct.pack("<HHI", tag, number, count) + field
         file.write(b"\0" * (file.tell() % 2))
         start = file.tell()
         file.write(struct.pack("<H", len(tags)) + entries + b"\0\0\0\0")
         file.seek(4)
         file.write(struct.pack("<I", start))
+
+
+def _lzw(lines: NDArray[np.uint8]) -> bytes:
+    """Compress bytes as TIFF's LZW does: Pillow writes them as a grey picture of one strip."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    grey = Image.fromarray(np.ascontiguousarray(lines))
+    grey.save(buffer, "TIFF", compression="tiff_lzw", strip_size=lines.nbytes)
+    with Image.open(buffer) as picture:
+        tags: Any = picture.tag_v2  # type: ignore[attr-defined]
+        (offset,), (size,) = tags[273], tags[279]
+    return buffer.getvalue()[offset : offset + size]
 
 
 class PillowEncoder:
@@ -193,6 +261,7 @@ class PillowEncoder:
         shape: Shape of the picture.
         icc_profile: Colour profile.
         exif: EXIF block; omitted where the format has no room for it.
+        metadata: DPI, XMP, IPTC and comment; likewise.
         quality: Quality of JPEG and WebP, 1 to 100; 100 makes a WebP lossless.
     """
 
@@ -204,6 +273,7 @@ class PillowEncoder:
         *,
         icc_profile: bytes | None = None,
         exif: bytes | None = None,
+        metadata: Metadata | None = None,
         quality: int = 95,
     ) -> None:
         self.file, self.format_name = file, format_name
@@ -216,8 +286,9 @@ class PillowEncoder:
             "BMP": {},
         }
         self.options = options[format_name] | ({"icc_profile": icc_profile} if icc_profile else {})
-        if exif and format_name != "BMP" and len(exif) < 65_000:  # the limit of JPEG
+        if exif and format_name != "BMP" and len(exif) < MAX_JPEG_BLOCK:
             self.options["exif"] = exif
+        self.extras = _pillow_extras(metadata or Metadata(), format_name)
 
     def add(self, rows: Rows) -> None:
         """Keep the next band until the end."""
@@ -227,7 +298,7 @@ class PillowEncoder:
     def finish(self) -> None:
         """Write the picture."""
         # Through memory: a plain write reports a full disk more clearly than an encoder does.
-        self.file.write(self._encode(self.samples).getbuffer())
+        self.file.write(self._encode(self.samples, **self.extras).getbuffer())
 
     def stored(self, rows: Rows) -> Rows:
         """Return what a decoder will find instead of a band.
@@ -242,10 +313,24 @@ class PillowEncoder:
         with Image.open(self._encode(rows)) as picture:
             return np.asarray(picture.convert(_PILLOW_MODES[rows.shape[2]])).reshape(rows.shape)
 
-    def _encode(self, samples: Rows) -> io.BytesIO:
+    def _encode(self, samples: Rows, **extras: Any) -> io.BytesIO:
         from PIL import Image
 
         picture = Image.fromarray(samples[..., 0] if samples.shape[2] == 1 else samples)
         buffer = io.BytesIO()
-        picture.save(buffer, self.format_name, **self.options)
+        picture.save(buffer, self.format_name, **self.options, **extras)
         return buffer
+
+
+def _pillow_extras(metadata: Metadata, format_name: str) -> dict[str, Any]:
+    extras: dict[str, Any] = {}
+    if metadata.dpi is not None and format_name in ("JPEG", "BMP"):
+        extras["dpi"] = tuple(round(number) for number in metadata.dpi)
+    has_room = metadata.xmp is not None and len(metadata.xmp) < MAX_JPEG_BLOCK
+    if has_room and format_name in ("JPEG", "WEBP"):
+        extras["xmp"] = metadata.xmp
+    if format_name == "JPEG":
+        if metadata.comment is not None and len(metadata.comment) < MAX_JPEG_BLOCK:
+            extras["comment"] = metadata.comment
+        extras["extra"] = photoshop_segment(metadata.iptc)
+    return extras

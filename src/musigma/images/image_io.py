@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from musigma.images.decoding import decode
 from musigma.images.encoding import Encoder, PillowEncoder, PngEncoder, Shape, TiffEncoder
 from musigma.images.listing import atomic_write, format_of, image_error
+from musigma.images.metadata import Metadata
 from musigma.types import ConfigError
 
 MAX_PIXELS = 500_000_000
@@ -31,7 +32,7 @@ class ImageMeta:
     """What a picture file holds besides its colours; `write_image` puts it back.
 
     Attributes:
-        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF`` or ``BMP``, by content.
+        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF``, ``BMP``, ``GIF`` or ``AVIF``, by content.
         channels: 1 for grey, 3 for colour; alpha is not counted.
         bits: 8 or 16 per sample; 16 also stands for floating point.
         alpha: Opacity, ``(1, 1, H, W)`` in ``[0, 1]``. Whoever enlarges the picture enlarges it
@@ -39,6 +40,8 @@ class ImageMeta:
         icc_profile: Colour profile of the values.
         exif: EXIF block without the orientation, which is applied to the pixels.
         lossy: Whether the file that was read stores its pixels with loss (JPEG, lossy WebP).
+        num_frames: Pages or frames of the file that was read.
+        metadata: XMP, IPTC, DPI, comment, text entries, compression of a TIFF.
     """
 
     format: str = "PNG"
@@ -48,12 +51,14 @@ class ImageMeta:
     icc_profile: bytes | None = None
     exif: bytes | None = None
     lossy: bool = False
+    num_frames: int = 1
+    metadata: Metadata = field(default_factory=Metadata)
 
 
 def read_image(
     path: Path | str, *, max_pixels: int = MAX_PIXELS, frame: int | None = None
 ) -> tuple[Tensor, ImageMeta]:
-    """Read a PNG, JPEG, WebP, TIFF or BMP picture, known by its content and not by its name.
+    """Read a PNG, JPEG, WebP, TIFF, BMP, GIF or AVIF picture, known by its content, not its name.
 
     The EXIF orientation is applied. Palettes become RGB, CMYK becomes sRGB (through its profile
     where it has a usable one), single bits become grey, and a floating-point TIFF must lie in
@@ -63,7 +68,7 @@ def read_image(
         path: The file.
         max_pixels: A picture with more pixels is refused before it is decoded.
         frame: The page or frame to read, from 0. Without it a file with several is refused, since
-            the others would be lost.
+            the others would be lost; of a GIF or AVIF the first frame is read.
 
     Returns:
         The colours, ``(1, C, H, W)`` float32 in ``[0, 1]`` with C = 1 for grey and 3 for RGB, and
@@ -135,6 +140,8 @@ def open_image(
         icc_profile=decoded.icc_profile,
         exif=decoded.exif,
         lossy=decoded.lossy,
+        num_frames=decoded.num_frames,
+        metadata=decoded.metadata,
     )
     alpha = Raster(samples[..., channels:], full_scale) if has_alpha else None
     return OpenedImage(Raster(samples[..., :channels], full_scale), alpha, meta)
@@ -146,9 +153,9 @@ def write_image(
     """Write a picture whole or not at all, in the format that the suffix of its name asks for.
 
     Values are clamped and rounded, ``floor(255 clamp(x, 0, 1) + 1/2)``, or 65535 where `meta`
-    says 16 bits and the format has them (PNG, TIFF). Alpha, colour profile and EXIF block of
-    `meta` go back where the format has room for them; a profile for another number of channels
-    does not. Missing folders are made.
+    says 16 bits and the format has them (PNG, TIFF). Alpha, colour profile, EXIF block and other
+    metadata of `meta` go back where the format has room for them; a profile for another number of
+    channels does not. Missing folders are made.
 
     Args:
         path: The file, replaced if it exists.
@@ -303,8 +310,17 @@ def _encoder(
     file: BinaryIO, format_name: str, shape: Shape, bits: int, meta: ImageMeta, quality: int
 ) -> Encoder:
     profile, exif = meta.icc_profile, meta.exif
+    others = meta.metadata
     if format_name == "PNG":
-        return PngEncoder(file, shape, bits=bits, icc_profile=profile, exif=exif)
+        return PngEncoder(file, shape, bits=bits, icc_profile=profile, exif=exif, metadata=others)
     if format_name == "TIFF":
-        return TiffEncoder(file, shape, bits=bits, icc_profile=profile)
-    return PillowEncoder(file, format_name, shape, icc_profile=profile, exif=exif, quality=quality)
+        return TiffEncoder(file, shape, bits=bits, icc_profile=profile, metadata=others)
+    return PillowEncoder(
+        file,
+        format_name,
+        shape,
+        icc_profile=profile,
+        exif=exif,
+        metadata=others,
+        quality=quality,
+    )

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from musigma.atomic import atomic_writer
+from musigma.atomic import atomic_writer, written_together
 from musigma.types import ImageError, nearest
 
 FORMAT_OF_SUFFIX = {
@@ -19,7 +19,10 @@ FORMAT_OF_SUFFIX = {
     ".tiff": "TIFF",
     ".bmp": "BMP",
 }
-OTHER_PICTURES = (".avif", ".dng", ".gif", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg")
+READ_ONLY = (".avif", ".gif")
+"""Suffixes of further pictures that can be read; their results are written as PNG."""
+
+OTHER_PICTURES = (".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg")
 """Suffixes of pictures that cannot be read here; the error says so."""
 
 
@@ -52,6 +55,21 @@ def image_error(path: Path, text: str) -> ImageError:
     return ImageError(printable(f"{path}: {text}"))
 
 
+def result_name(name: Path) -> Path:
+    """Return the name of the result of a picture: the same, or PNG where it cannot be written.
+
+    Example:
+        >>> result_name(Path("scan.tif")).name, result_name(Path("cat.gif")).name
+        ('scan.tif', 'cat.png')
+    """
+    return name.with_suffix(".png") if name.suffix.lower() in READ_ONLY else name
+
+
+def is_picture(path: Path) -> bool:
+    """Return whether a file can be read, by its suffix."""
+    return path.suffix.lower() in (*FORMAT_OF_SUFFIX, *READ_ONLY)
+
+
 def format_of(path: Path) -> str:
     """Return the picture format that a file name asks for.
 
@@ -60,6 +78,9 @@ def format_of(path: Path) -> str:
         'TIFF'
     """
     suffix = path.suffix.lower()
+    if suffix in READ_ONLY:
+        name = suffix[1:].upper()
+        raise image_error(path, f"{name} pictures can be read, but not written; write PNG")
     if suffix in OTHER_PICTURES:
         raise image_error(path, f"{suffix[1:].upper()} pictures cannot be read; convert it to PNG")
     if suffix not in FORMAT_OF_SUFFIX:
@@ -77,9 +98,28 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """
     if path.is_dir():
         raise image_error(path, "is a folder; give the name of a file to write")
+    with _write_errors(path), atomic_writer(path) as file:
+        yield file
+
+
+@contextmanager
+def atomic_group(path: Path) -> Iterator[None]:
+    """Let the files that `atomic_write` makes in this block appear together at its end, or none.
+
+    Args:
+        path: The file that errors name.
+
+    Raises:
+        ImageError: If a file cannot be written; one line with the system's reason.
+    """
+    with _write_errors(path), written_together():
+        yield
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
     try:
-        with atomic_writer(path) as file:
-            yield file
+        yield
     except OSError as error:
         text = f"could not be written ({error.strerror or error}); no partial file is left"
         raise image_error(path, text) from error
@@ -110,6 +150,24 @@ def list_images(
     return list(sources.values())
 
 
+def other_files(
+    inputs: Iterable[Path | str], *, recursive: bool = False, results: Path | None = None
+) -> list[Path]:
+    """Return the files in folders that `list_images` leaves out, since they are no pictures.
+
+    Hidden files are not among them. Arguments are those of `list_images`.
+    """
+    others: dict[Path, Path] = {}
+    for folder in (Path(item) for item in inputs if item != ""):
+        with suppress(OSError):  # list_images tells of it
+            if folder.is_dir():
+                paths = folder.rglob("*") if recursive else folder.iterdir()
+                for source in _files(folder, paths, results):
+                    if not is_picture(source.path):
+                        others.setdefault(source.path.absolute(), source.path)
+    return list(others.values())
+
+
 def missing_reason(path: Path) -> str:
     """Say why a path leads to no file: nothing is there, or a link to nothing."""
     if path.is_symlink():
@@ -125,8 +183,9 @@ def _expand(name: Path | str, recursive: bool, results: Path | None) -> list[Ima
         if item.is_dir():
             return _in_folder(item, recursive, results)
         if item.exists():
-            format_of(item)
-            return [ImageSource(item, Path(item.name))]
+            name = result_name(Path(item.name))
+            format_of(item.with_name(name.name))
+            return [ImageSource(item, name)]
         if any(_is_pattern(part) for part in item.parts):
             return _matching(item, results)
     except OSError as error:
@@ -138,7 +197,9 @@ def _in_folder(folder: Path, recursive: bool, results: Path | None) -> list[Imag
     sources = _pictures(folder, folder.rglob("*") if recursive else folder.iterdir(), results)
     if not sources:
         below = "" if recursive else "; folders below it were not searched (--recursive does)"
-        raise image_error(folder, f"holds no picture ({' '.join(FORMAT_OF_SUFFIX)}){below}")
+        raise image_error(
+            folder, f"holds no picture ({' '.join((*FORMAT_OF_SUFFIX, *READ_ONLY))}){below}"
+        )
     return sources
 
 
@@ -155,13 +216,20 @@ def _is_pattern(part: str) -> bool:
 
 
 def _pictures(folder: Path, paths: Iterable[Path], results: Path | None) -> list[ImageSource]:
+    return [
+        ImageSource(source.path, result_name(source.name))
+        for source in _files(folder, paths, results)
+        if is_picture(source.path)
+    ]
+
+
+def _files(folder: Path, paths: Iterable[Path], results: Path | None) -> list[ImageSource]:
     sources = [ImageSource(path, path.relative_to(folder)) for path in sorted(paths)]
     below = _below(folder, results)
     return [
         source
         for source in sources
-        if source.path.suffix.lower() in FORMAT_OF_SUFFIX
-        and not any(part.startswith(".") for part in source.name.parts)
+        if not any(part.startswith(".") for part in source.name.parts)
         and not (below and source.name.is_relative_to(below))
         and not source.path.is_dir()
     ]

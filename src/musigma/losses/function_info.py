@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from torch import Tensor
 
-from musigma.types import ConfigError, nearest
+from musigma.types import ConfigError, nearest, short_repr
 
 Setting = bool | int | float | str
 
@@ -48,7 +48,7 @@ class FunctionInfo:
                 return float(text)
         except (KeyError, ValueError):
             expected = _TYPES[annotation]
-            raise ConfigError(f"{self.name}: {key} is {expected}, not {text!r}") from None
+            raise ConfigError(f"{self.name}: {key} is {expected}, not {short_repr(text)}") from None
         return text
 
     def check(self, settings: Mapping[str, Any]) -> dict[str, Setting]:
@@ -70,7 +70,7 @@ class FunctionInfo:
     def _annotation(self, key: str) -> object:
         if key not in self.settings:
             hint = nearest(key, list(self.settings)) if self.settings else "it takes none"
-            raise ConfigError(f"{self.name} has no setting called {key!r}; {hint}")
+            raise ConfigError(f"{self.name} has no setting called {short_repr(key)}; {hint}")
         return self.settings[key].annotation
 
     def _check(self, key: str, value: Any) -> Setting:
@@ -78,15 +78,24 @@ class FunctionInfo:
         if annotation not in _TYPES:
             if value not in get_args(annotation):
                 hint = nearest(str(value), get_args(annotation))
-                raise ConfigError(f"{self.name}: {key} cannot be {value!r}; {hint}")
+                raise ConfigError(f"{self.name}: {key} cannot be {short_repr(value)}; {hint}")
             return str(value)
         if annotation is float and type(value) is int:
-            value = float(value)
+            value = _as_float(value)
         if type(value) is not annotation:
-            raise ConfigError(f"{self.name}: {key} is {_TYPES[annotation]}, not {value!r}")
+            raise ConfigError(
+                f"{self.name}: {key} is {_TYPES[annotation]}, not {short_repr(value)}"
+            )
         if isinstance(value, float) and math.isnan(value):
             raise ConfigError(f"{self.name}: {key} is a number, not nan")
         return value
+
+
+def _as_float(value: int) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def function_info(function: Callable[..., Tensor]) -> FunctionInfo:

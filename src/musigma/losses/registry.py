@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from musigma.losses import pixel_losses
 from musigma.losses.base import PixelLoss
-from musigma.types import ConfigError, nearest
+from musigma.types import ConfigError, nearest, short_repr
 
 ENTRY_POINTS = "musigma.losses"
 """Packages add losses by entry points of this group, each of which names a per-pixel function."""
@@ -71,7 +71,9 @@ def loss_class(name: str) -> type[PixelLoss]:
     if name not in _CLASSES:
         _add_installed()
     if name not in _CLASSES:
-        raise ConfigError(f"there is no objective called {name!r}; {nearest(name, names())}")
+        raise ConfigError(
+            f"there is no objective called {short_repr(name)}; {nearest(name, names())}"
+        )
     return _CLASSES[name]
 
 

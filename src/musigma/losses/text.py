@@ -7,7 +7,7 @@ from torch import nn
 from musigma.losses.base import LossSum, PixelLoss
 from musigma.losses.function_info import Setting
 from musigma.losses.registry import create, loss_class
-from musigma.types import ConfigError
+from musigma.types import ConfigError, short_repr, shortened
 
 MAX_LENGTH = 1000
 """Longest text that is read; the longest useful one is far shorter."""
@@ -60,20 +60,24 @@ class Objective(LossSum):
 def _read(text: str, teacher: nn.Module | None) -> list[tuple[float, PixelLoss]]:
     if len(text) > MAX_LENGTH:
         raise ConfigError(
-            f"objective {text[:40]!r}... has {len(text)} characters; at most {MAX_LENGTH} are read"
+            f"objective {short_repr(text)} has {len(text)} characters; at most {MAX_LENGTH} are "
+            "read"
         )
     terms: list[tuple[float, PixelLoss]] = []
     position, more = 0, True
     while more:
         match = _TERM.match(text, position)
         if match is None:
-            piece = repr(text[position:].strip()) if text[position:].strip() else "its end"
+            rest = text[position:].strip()
+            piece = short_repr(rest) if rest else "its end"
             expected = "[weight *] name[(key=value, ...)], joined by +"
-            raise ConfigError(f"objective {text!r}: cannot read {piece}; expected {expected}")
+            raise ConfigError(
+                f"objective {short_repr(text)}: cannot read {piece}; expected {expected}"
+            )
         terms.append((float(match["weight"] or 1), _read_term(match, text, teacher)))
         position, more = match.end(), match["next"] == "+"
     if teacher is not None and not any(loss.teacher for _, loss in terms):
-        raise ConfigError(f"objective {text!r} has no use for a teacher")
+        raise ConfigError(f"objective {short_repr(text)} has no use for a teacher")
     return terms
 
 
@@ -81,7 +85,9 @@ def _read_term(match: re.Match[str], text: str, teacher: nn.Module | None) -> Pi
     loss = loss_class(match["name"])
     settings = _read_settings(loss, match["settings"] or "")
     if loss.takes_teacher() and teacher is None:
-        raise ConfigError(f"objective {text!r} needs a teacher: parse(text, teacher=network)")
+        raise ConfigError(
+            f"objective {short_repr(text)} needs a teacher: parse(text, teacher=network)"
+        )
     return create(match["name"], teacher=teacher if loss.takes_teacher() else None, **settings)
 
 
@@ -90,8 +96,10 @@ def _read_settings(loss: type[PixelLoss], text: str) -> dict[str, Setting]:
     for piece in text.split(",") if text.strip() else ():
         key, equals, value = (part.strip() for part in piece.partition("="))
         if not equals:
-            raise ConfigError(f"{loss.info.name}: expected key=value, got {piece.strip()!r}")
+            raise ConfigError(
+                f"{loss.info.name}: expected key=value, got {short_repr(piece.strip())}"
+            )
         if key in settings:
-            raise ConfigError(f"{loss.info.name}: {key} is given twice")
+            raise ConfigError(f"{loss.info.name}: {shortened(key)} is given twice")
         settings[key] = loss.info.read(key, value)
     return settings

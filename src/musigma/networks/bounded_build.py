@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from musigma.networks.base import Network
-from musigma.types import ConfigError, MusigmaError
+from musigma.types import ConfigError, MusigmaError, first_line, short_repr, shortened
 
 MAX_SETTING = 4096
 """Largest whole number that a setting may be; the widest known network has 256 channels."""
@@ -25,8 +25,9 @@ MAX_TENSORS = 20_000
 
 _MAX_REAL = 1e6
 _MAX_ITEMS = 64
-_CALLS_PER_TENSOR = 50
-"""Calls of PyTorch that building a layer may need for each of its tensors; most need about five."""
+_CALLS_PER_TENSOR, _MORE_CALLS = 20, 6000
+"""Calls of PyTorch that building a network may take; known networks need up to 14 for each tensor,
+and a bank of 25 networks in one tensor each 4,178 in all."""
 
 
 class _Budget(TorchFunctionMode):
@@ -45,7 +46,7 @@ class _Budget(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def build_without_values(make: Callable[[], Network], *, num_tensors: int = 2000) -> Network:
+def build_without_values(make: Callable[[], Network], *, num_tensors: int = 1000) -> Network:
     """Build a network on the meta device, where its weights take no memory.
 
     Args:
@@ -63,7 +64,7 @@ def build_without_values(make: Callable[[], Network], *, num_tensors: int = 2000
         device(type='meta')
     """
     try:
-        with torch.device("meta"), _Budget(_CALLS_PER_TENSOR * (num_tensors + 200)):
+        with torch.device("meta"), _Budget(_CALLS_PER_TENSOR * num_tensors + _MORE_CALLS):
             return make()
     except MusigmaError:
         raise
@@ -81,10 +82,10 @@ def check_settings(settings: object) -> None:
         musigma.types.ConfigError: num_blocks must lie in 0..4096, got 3000000
     """
     if not isinstance(settings, Mapping) or len(settings) > _MAX_ITEMS:
-        raise ConfigError(f"settings must be a small table, got {shortened(settings)}")
+        raise ConfigError(f"settings must be a small table, got {short_repr(settings)}")
     for key, value in settings.items():
         if not isinstance(key, str):
-            raise ConfigError(f"the name of a setting must be a text, got {shortened(key)}")
+            raise ConfigError(f"the name of a setting must be a text, got {short_repr(key)}")
         items = value if isinstance(value, list | tuple) else [value]
         if len(items) > _MAX_ITEMS:
             raise ConfigError(f"{shortened(key)} must have at most {_MAX_ITEMS} values")
@@ -96,37 +97,7 @@ def check_size(name: str, value: object, low: int) -> None:
     """Refuse what is no whole number from `low` to `MAX_SETTING`."""
     if type(value) is not int or not low <= value <= MAX_SETTING:
         expected = f"a whole number from {low} to {MAX_SETTING}"
-        raise ConfigError(f"{name} must be {expected}, got {shortened(value)}")
-
-
-def first_line(error: BaseException, length: int = 200) -> str:
-    r"""Return the first line of an error's text, or its type where it has none, not too long.
-
-    Example:
-        >>> first_line(ValueError("no such width\nat alloc.cpp:127"))
-        'no such width'
-    """
-    lines = str(error).strip().splitlines()
-    text = lines[0] if lines else type(error).__name__
-    return text if len(text) <= length else f"{text[: length - 3]}..."
-
-
-def shortened(value: object, length: int = 60) -> str:
-    """Return a value as printable text of limited length.
-
-    Example:
-        >>> shortened("x" * 100, 10)
-        "'xxxxxx..."
-        >>> shortened("width")
-        'width'
-    """
-    if isinstance(value, str) and value.isprintable() and len(value) <= length:
-        return value
-    try:
-        text = ascii(value)
-    except (RecursionError, ValueError):  # nested too deeply, or a number of thousands of digits
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= length else f"{text[: length - 3]}..."
+        raise ConfigError(f"{name} must be {expected}, got {short_repr(value)}")
 
 
 def _check_item(key: str, value: object) -> None:
@@ -134,7 +105,7 @@ def _check_item(key: str, value: object) -> None:
         return
     if isinstance(value, int):
         if not 0 <= value <= MAX_SETTING:
-            raise ConfigError(f"{key} must lie in 0..{MAX_SETTING}, got {shortened(value)}")
+            raise ConfigError(f"{key} must lie in 0..{MAX_SETTING}, got {short_repr(value)}")
     elif isinstance(value, float):
         if not math.isfinite(value) or abs(value) > _MAX_REAL:
             raise ConfigError(f"{key} must be finite and below {_MAX_REAL:g}, got {value}")

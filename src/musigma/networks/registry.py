@@ -16,9 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 from torch import Tensor
 
 from musigma.networks.base import BuildSpec, Network, Settings
-from musigma.networks.bounded_build import shortened
 from musigma.networks.state_dict import Recogniser
-from musigma.types import ConfigError, nearest
+from musigma.types import ConfigError, nearest, short_repr
 
 Builder = Callable[..., Network]
 AnyBuilder = TypeVar("AnyBuilder", bound=Builder)
@@ -152,7 +151,9 @@ def entry(name: str) -> Entry:
     if name not in _ENTRIES:
         _load_plugins()
     if name not in _ENTRIES:
-        raise ConfigError(f"there is no network called {name!r}; {nearest(name, list(_ENTRIES))}")
+        raise ConfigError(
+            f"there is no network called {short_repr(name)}; {nearest(name, list(_ENTRIES))}"
+        )
     return _ENTRIES[name]
 
 
@@ -232,12 +233,12 @@ def _check_settings(name: str, build: Builder, settings: Settings) -> None:
     if unknown:
         known = [key for key in parameters if key != "scale"]
         advice = nearest(unknown[0], known) if known else "it takes no settings"
-        raise ConfigError(f"{name} has no setting {shortened(unknown[0])!r}; {advice}")
+        raise ConfigError(f"{name} has no setting {short_repr(unknown[0])}; {advice}")
     for key, value in settings.items():
         annotation = parameters[key].annotation if key in parameters else None
         expected = _EXPECTED.get(annotation)
         if expected and type(value) not in expected.types:
-            raise ConfigError(f"{key} of {name} must be {expected.text}, got {shortened(value)}")
+            raise ConfigError(f"{key} of {name} must be {expected.text}, got {short_repr(value)}")
 
 
 class _Expected(NamedTuple):

@@ -18,8 +18,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from musigma.networks.bounded_build import MAX_TENSORS, MAX_VALUES, first_line, shortened
-from musigma.types import WeightsError
+from musigma.networks.bounded_build import MAX_TENSORS, MAX_VALUES
+from musigma.types import WeightsError, first_line, short_repr, shortened
 
 WRAPPERS = ("params_ema", "params", "state_dict", "model", "net")
 PREFIXES = ("module.", "_orig_mod.")
@@ -61,10 +61,11 @@ def read_stored_tensors(path: Path) -> StoredTensors:
         raise WeightsError(f"{path} could not be read ({error.strerror})") from error
     if path.suffix == ".safetensors":
         state, metadata = _read_safetensors(path)
+        tensors = clean_keys(state)
     else:
         _check_format(path, start)
-        state, metadata = _read_pickle(path, is_archive=start.startswith(_ZIP)), {}
-    tensors = clean_keys(state)
+        metadata = {}
+        tensors = clean_keys(_read_pickle(path, is_archive=start.startswith(_ZIP)))
     _check_tensors(path.name, tensors)
     return StoredTensors(tensors, metadata)
 
@@ -114,7 +115,7 @@ def parse_metadata(name: str, text: str) -> dict[str, Any]:
     if not isinstance(metadata, dict):
         raise WeightsError(
             f"{name} describes no network known here: its metadata are no table, but "
-            f"{shortened(metadata)}"
+            f"{short_repr(metadata)}"
         )
     return metadata
 
@@ -237,7 +238,8 @@ def _check_members(path: Path, members: list[zipfile.ZipInfo]) -> None:
 def _check_pickle(path: Path, content: bytes) -> None:
     """Refuse names that are too long, and byte arrays, which need no room in the file."""
     for opcode, argument, _ in pickletools.genops(content):
-        if opcode.name == "GLOBAL" and (len(argument) > _MAX_LINE or "bytearray" in argument):
+        name = str(argument) if opcode.name == "GLOBAL" else ""
+        if len(name) > _MAX_LINE or "bytearray" in name:
             raise _damaged(path)
 
 

@@ -16,12 +16,7 @@ from torch import Tensor
 
 from musigma.atomic import write_atomically
 from musigma.networks.base import SPEC_KEY, BuildSpec, Network
-from musigma.networks.bounded_build import (
-    build_without_values,
-    check_settings,
-    first_line,
-    shortened,
-)
+from musigma.networks.bounded_build import build_without_values, check_settings
 from musigma.networks.registry import Entry, create, entries, entry
 from musigma.networks.sigma_branch import WithSigma, with_sigma
 from musigma.networks.state_dict import (
@@ -33,7 +28,7 @@ from musigma.networks.state_dict import (
     stored_range,
 )
 from musigma.networks.stored_tensors import read_stored_tensors
-from musigma.types import ConfigError, WeightsError
+from musigma.types import ConfigError, WeightsError, first_line, short_repr, shortened
 
 SHIPPED = Path(__file__).parents[1] / "weights"
 LICENCE = (
@@ -159,8 +154,8 @@ def build(metadata: Mapping[str, Any]) -> Network:
     name, scale, settings = (metadata[key] for key in ("architecture", "scale", "settings"))
     if not isinstance(name, str) or type(scale) is not int:
         raise ConfigError(
-            f"expected the name of a network and a whole scale, got {shortened(name)} and "
-            f"{shortened(scale)}"
+            f"expected the name of a network and a whole scale, got {short_repr(name)} and "
+            f"{short_repr(scale)}"
         )
     check_settings(settings)
     network: Network = create(name, scale=scale, **settings)
@@ -168,11 +163,11 @@ def build(metadata: Mapping[str, Any]) -> Network:
     if sigma is None:
         return network
     if not isinstance(sigma, Mapping) or sigma.keys() - {"width", "depth"}:
-        raise ConfigError(f"sigma must have a width and a depth, got {shortened(sigma)}")
+        raise ConfigError(f"sigma must have a width and a depth, got {short_repr(sigma)}")
     return with_sigma(network, **sigma)
 
 
-def build_skeleton(metadata: Mapping[str, Any], *, num_tensors: int = 2000) -> Network:
+def build_skeleton(metadata: Mapping[str, Any], *, num_tensors: int = 1000) -> Network:
     """Build the network of `build` without values, which takes no memory.
 
     Args:
@@ -197,12 +192,17 @@ def describe(network: Network) -> dict[str, Any]:
     }
 
 
+def check_weights_name(path: Path) -> None:
+    """Refuse a name that `write_weights_file` would refuse, before work is done for it."""
+    if path.suffix != ".safetensors":
+        raise WeightsError(f"{path.name} was not written: the name must end in .safetensors")
+
+
 def write_weights_file(
     path: Path, network: Network, *, half: bool = False, **metadata: Any
 ) -> None:
     """Write a weights file of ours, atomically; arguments as for `musigma.save`."""
-    if path.suffix != ".safetensors":
-        raise WeightsError(f"{path.name} was not written: the name must end in .safetensors")
+    check_weights_name(path)
     state = {
         key: (value.half() if half and value.is_floating_point() else value).contiguous().cpu()
         for key, value in weights_of(network).items()
@@ -374,6 +374,6 @@ def _check_shapes(name: str, expected: Mapping[str, Tensor], tensors: Mapping[st
     differing = [key for key in common if expected[key].shape != tensors[key].shape]
     for key in differing[:1]:
         ours, theirs = tuple(expected[key].shape), tuple(tensors[key].shape)
-        problems.append(f"{key} has the shape {shortened(theirs)}, expected {ours}")
+        problems.append(f"{key} has the shape {short_repr(theirs)}, expected {ours}")
     if problems:
         raise WeightsError(f"{name} does not fit its network: {'; '.join(problems)}")

@@ -31,6 +31,8 @@ def select_device(name: str | torch.device) -> torch.device:
         name = f"cuda:{index}" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
+        if device.type == "meta":
+            raise RuntimeError("it computes nothing")
         torch.empty(1, device=device)  # a name may be right and this machine without the device
     except (RuntimeError, AssertionError, ImportError) as error:
         reason = str(error).partition("\n")[0].partition(". ")[0]

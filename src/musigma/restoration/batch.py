@@ -73,7 +73,7 @@ def restore_files(
     Any error of one file is the outcome of that file; the others are done. What is wrong for every
     file, such as a model without sigma, is raised before the first one.
 
-    Pictures that are in memory at the same time take at most a quarter of ``options.memory``, and
+    Pictures that are in memory at the same time take at most an eighth of ``options.memory``, and
     the tiles the rest. A picture that needs more is processed alone, with smaller tiles.
 
     Args:
@@ -228,7 +228,7 @@ def _bytes_in_memory(model: Model, source: ImageSource, options: Options) -> int
     try:
         declared = declared_size(source.path)
         num_pixels = declared.height * declared.width
-        result = output_bytes(model, options.folder / source.name, num_pixels)
+        result = output_bytes(model, source, options, num_pixels)
     except ImageError:
         return 0
     return max(declared.decoding_bytes, declared.sample_bytes + result)

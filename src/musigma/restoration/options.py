@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from musigma.images.image_io import MAX_PIXELS
+from musigma.images.image_io import MAX_PIXELS, ImageMeta
+from musigma.images.listing import format_of
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import DEFAULT_MEMORY
@@ -30,6 +31,10 @@ class Options:
         memory: Bytes for one tile and its output rows.
         max_pixels: A picture with more pixels is refused before it is decoded.
         frame: The page or frame to read of files with several, from 0.
+        quality: Quality of JPEG and WebP results, 1 to 100. By default it is 95, and a WebP is
+            lossless where its source is.
+        size: Largest width and height of the results, `None` for free. The enlarged picture is
+            resized to fit, and its proportions stay.
 
     Example:
         >>> Options(folder=Path("large"), npz=True).writes_error_maps
@@ -49,6 +54,8 @@ class Options:
     memory: int = DEFAULT_MEMORY
     max_pixels: int = MAX_PIXELS
     frame: int | None = None
+    quality: int | None = None
+    size: tuple[int | None, int | None] | None = None
 
     @property
     def writes_error_maps(self) -> bool:
@@ -59,6 +66,24 @@ class Options:
     def shows_errors(self) -> bool:
         """Whether anything about errors is written: files with error maps, or the page."""
         return self.writes_error_maps or self.page
+
+
+def quality_for(output: Path, meta: ImageMeta, options: Options) -> int:
+    """Return the quality with which a result is encoded.
+
+    Args:
+        output: The result, whose name tells the format.
+        meta: Of its source.
+        options: With the quality that the user asks for.
+
+    Example:
+        >>> options, lossless = Options(folder=Path("out")), ImageMeta(lossy=False)
+        >>> [quality_for(Path(name), lossless, options) for name in ("a.webp", "a.jpg")]
+        [100, 95]
+    """
+    if options.quality is not None:
+        return options.quality
+    return 100 if format_of(output) == "WEBP" and not meta.lossy else 95
 
 
 def engine_for(

@@ -1,8 +1,8 @@
 """The files of a restored picture: their names, and writing them row by row."""
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock
 
@@ -21,7 +21,7 @@ from musigma.restoration.error_maps import (
     error_map_writer,
     error_maps_of,
 )
-from musigma.restoration.options import Options
+from musigma.restoration.options import Options, quality_for
 from musigma.restoration.promise import Promise
 from musigma.restoration.saving_error import Bands, with_saving_error
 from musigma.restoration.viewer.data import ViewerData
@@ -43,6 +43,12 @@ INCLUDED = "the error of saving: rounding, and the loss of the format of the pic
 """What the error maps of a picture include besides the error of the network."""
 
 _PICTURE_SIDE = 2048  # longest side of the picture of the error map
+
+_MARKS = {
+    ".png": (b"musigma:quantity", b"A picture of the error map"),
+    ".npz": (b"mean.npy",),
+    ".html": (b'content="musigma"',),
+}
 
 ErrorMaps = dict[Quantity, Tensor]
 
@@ -67,6 +73,31 @@ def output_paths(output: Path, options: Options, *, calibrated: bool = True) -> 
     names += ["npz"] if options.npz else []
     names += ["page"] if options.page else []
     return {name: output.with_name(output.stem + ENDINGS[name]) for name in names}
+
+
+def remove_old_files(output: Path, written: Collection[Path]) -> None:
+    """Remove files that an earlier run has left beside a result, which do not belong to it.
+
+    Files of other programs, which only have the name of one of ours, stay.
+
+    Args:
+        output: The restored picture.
+        written: The files that belong to it.
+    """
+    for ending in ENDINGS.values():
+        path = output.with_name(output.stem + ending)
+        if path not in written and _is_ours(path):
+            with suppress(OSError):
+                path.unlink()
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            start = file.read(4096)
+    except OSError:
+        return False
+    return any(mark in start for mark in _MARKS[path.suffix])
 
 
 def find_clashes(sources: Sequence[ImageSource], options: Options) -> dict[Path, ImageError]:
@@ -102,6 +133,8 @@ class OutputFiles:
         calibration: How to read sigma.
         promise: What the intervals promise for this picture.
         info: What the page says about the result, such as the model.
+        size: Height and width of the result; by default those of the picture times the factor
+            between the widths.
     """
 
     def __init__(
@@ -115,18 +148,20 @@ class OutputFiles:
         calibration: Calibration | None,
         promise: Promise | None,
         info: Mapping[str, str],
+        size: tuple[int, int] | None = None,
     ) -> None:
         self.picture, self.output, self.info = picture, output, info
         self.calibration, self.promise = calibration, promise
-        self.scale = first.mean.shape[3] // picture.colours.shape[3]
-        height = picture.colours.shape[2] * self.scale
-        self.shape = (1, first.mean.shape[1], height, first.mean.shape[3])
+        channels, width = first.mean.shape[1], first.mean.shape[3]
+        height = picture.colours.shape[2] * (width // picture.colours.shape[3])
+        self.shape = (1, channels, *(size or (height, width)))
         self.num_rows = 0
         self.bands = Bands()
         self.paths = output_paths(output, options, calibrated=calibration is not None)
         has_alpha = picture.alpha is not None
+        quality = quality_for(output, picture.meta, options)
         self.mean = stack.enter_context(
-            image_writer(output, self.shape, picture.meta, alpha=has_alpha)
+            image_writer(output, self.shape, picture.meta, alpha=has_alpha, quality=quality)
         )
         self.quantities = [name for name in QUANTITIES if name in self.paths]
         self.maps = {
@@ -164,17 +199,14 @@ class OutputFiles:
                 )
 
     def _write(self, band: Prediction) -> None:
-        of_mean = {} if band.sigma is None else error_maps_of(band.sigma, self.calibration)
+        of_mean: ErrorMaps = {}
+        if band.sigma is not None and (self.maps or self.viewer is not None):
+            of_mean = error_maps_of(band.sigma, self.calibration)
         of_file = of_mean
-        if self.calibration is not None and of_mean:
+        if "std" in of_mean:
             of_file = with_saving_error(of_mean, band.mean, self.mean.stored(band.mean))
-        alpha = self._write_mean(band.mean)
-        if of_mean:
-            self._write_error_maps(of_mean, of_file)
-        if self.viewer is not None:
-            self.viewer.add(
-                band.mean, sigma=band.sigma, half_width=of_file.get("half_width"), alpha=alpha
-            )
+        self._write_mean(band, of_file.get("half_width"))
+        self._write_error_maps(of_mean, of_file)
 
     def _describe_map(self, quantity: Quantity) -> dict[str, str]:
         """Return what the file of an error map says: it is about the picture as it is saved."""
@@ -195,27 +227,27 @@ class OutputFiles:
         info |= {name: {**self._describe(name), "unit": unit} for name in self.quantities}
         return stack.enter_context(npz_writer(self.paths["npz"], [*info], self.shape, info=info))
 
-    def _write_mean(self, mean: Tensor) -> Tensor | None:
-        """Write rows of the picture; return those of its alpha, if it has one."""
+    def _write_mean(self, band: Prediction, half_width: Tensor | None) -> None:
+        mean, sigma = band
         top, bottom = self.num_rows, self.num_rows + mean.shape[2]
         alpha = None
         if self.picture.alpha is not None:
-            alpha = enlarged_rows(self.picture.alpha, top, bottom, self.scale)
+            alpha = resized_rows(self.picture.alpha, top, bottom, self.shape[2:])
         self.mean.write(mean, alpha)
         self.num_rows = bottom
         if self.arrays:
             self.arrays["mean"].write(mean)
-        return alpha
+        if self.viewer is not None:
+            self.viewer.add(mean, sigma=sigma, half_width=half_width, alpha=alpha)
 
     def _write_error_maps(self, of_mean: ErrorMaps, of_file: ErrorMaps) -> None:
-        if not self.maps:
-            return
         for quantity, rows in self.maps.items():
             # An error is at most 1, so that the files need no larger scale.
             rows.write(of_file[quantity])
             if self.arrays:  # which stand beside the float mean
                 self.arrays[quantity].write(of_mean[quantity])
-        self.picture_view.add(of_file[self._drawn_quantity()].mean(1, keepdim=True))
+        if "picture" in self.paths:
+            self.picture_view.add(of_file[self._drawn_quantity()].mean(1, keepdim=True))
 
     def _open_viewer(self) -> ViewerData:
         before = self.picture.colours
@@ -230,12 +262,23 @@ class OutputFiles:
         return viewer
 
 
-def enlarged_rows(image: Raster, top: int, bottom: int, scale: int) -> Tensor:
-    """Return the rows from `top` to `bottom` of an image enlarged bicubically, in ``[0, 1]``."""
-    if scale == 1:
+def resized_rows(image: Raster, top: int, bottom: int, size: tuple[int, int]) -> Tensor:
+    """Return the rows from `top` to `bottom` of an image resized bicubically, in ``[0, 1]``.
+
+    Args:
+        image: The image.
+        top: The first row, in the resized image.
+        bottom: The row after the last one.
+        size: Height and width of the resized image.
+    """
+    height, width = image.shape[2:]
+    if (height, width) == size:
         return image[:, :, top:bottom]
+    scale = size[0] // height
+    if (height * scale, width * scale) != size:
+        return resize(image[:], size=size)[:, :, top:bottom].clamp(0, 1)
     kernel_radius = 2  # in rows of the image
     first = max(0, top // scale - kernel_radius)
-    last = min(image.shape[2], -(-bottom // scale) + kernel_radius)
+    last = min(height, -(-bottom // scale) + kernel_radius)
     rows = resize(image[:, :, first:last], scale=scale)
     return rows[:, :, top - first * scale : bottom - first * scale].clamp(0, 1)

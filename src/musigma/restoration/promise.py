@@ -2,9 +2,11 @@
 
 from typing import NamedTuple
 
+from musigma.functional.picture_statistics import PictureStatistics
 from musigma.images.image_io import OpenedImage
 from musigma.restoration.options import Options
 from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.guard import Reference, unlike
 
 FLOAT32_ENGINES = ("torch", "onnx", "openvino")
 """Calibrations are fitted in float32. Other engines round more, so that no promise is made."""
@@ -25,19 +27,27 @@ class Promise(NamedTuple):
     reason: str | None
 
 
-def promise_for(calibration: Calibration, picture: OpenedImage, options: Options) -> Promise:
+def promise_for(
+    calibration: Calibration,
+    picture: OpenedImage,
+    options: Options,
+    statistics: PictureStatistics | None = None,
+) -> Promise:
     """Return what the intervals of a picture promise under these options.
 
     Args:
         calibration: The calibration of the model.
         picture: The picture as it was read.
         options: With the engine that runs and the noise level of this picture.
+        statistics: What was measured in the picture. Where it is left out, the picture is not
+            compared with those of the calibration.
     """
     reasons = (
         _reason_in_calibration(calibration),
         _reason_in_picture(calibration, picture),
         _reason_in_arithmetic(options),
         _reason_in_noise(calibration, options),
+        _reason_in_statistics(calibration, statistics, options),
     )
     reason = "; ".join(reason for reason in reasons if reason)
     return Promise(None, reason) if reason else Promise(calibration.promise, None)
@@ -75,6 +85,17 @@ def _reason_in_picture(calibration: Calibration, picture: OpenedImage) -> str | 
         name = _FORMAT_NAMES.get(meta.format, meta.format)
         return f"it is a {name}, and the model is calibrated for pictures without JPEG artifacts"
     return None
+
+
+def _reason_in_statistics(
+    calibration: Calibration, statistics: PictureStatistics | None, options: Options
+) -> str | None:
+    if calibration.reference is None or statistics is None:
+        return None
+    reference = Reference.from_dict(calibration.reference)
+    sentences = unlike(reference, statistics, noise_std=options.noise_std)
+    clauses = [sentence[0].lower() + sentence[1:].rstrip(".") for sentence in sentences]
+    return "; ".join(clauses) or None
 
 
 def _covers_lossy_files(calibration: Calibration) -> bool:

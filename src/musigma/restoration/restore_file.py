@@ -10,16 +10,18 @@ from pathlib import Path
 
 from torch import Tensor
 
-from musigma.atomic import written_together
-from musigma.functional.noise import estimate_noise_std
+from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
+from musigma.functional.picture_statistics import PictureStatistics, measure
+from musigma.functional.resize import resize
 from musigma.images.image_io import OpenedImage, Raster, open_image
-from musigma.images.listing import ImageSource, format_of, image_error
+from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Image, Strips, predict_strips
+from musigma.prediction.stitching import collect_strips
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.options import Options, engine_for, tiles_are_exact
-from musigma.restoration.output_files import OutputFiles
+from musigma.restoration.output_files import OutputFiles, remove_old_files
 from musigma.restoration.promise import Promise, promise_for
 from musigma.types import ConfigError, ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
@@ -41,12 +43,16 @@ class Restored:
             ``npz``, ``page``.
         noise_std: The noise level that the denoiser was given, in 8-bit levels.
         noise_estimated: Whether the noise level was estimated from the picture.
+        estimated_noise_std: The noise that was measured in the picture, in 8-bit levels.
+        noise_is_white: Whether that noise is white, as `drunet-small` expects it.
         promise: What the intervals promise for this picture; `None` where they promise nothing.
         promise_reason: Why they promise nothing; `None` where they promise something, or where the
             model has no calibration.
         warnings: What the user should know about the result.
         width: Width of the result.
         height: Height of the result.
+        resized_from: Width and height of what the network gave, where it was resized to the size
+            that was asked for. The error maps are resized with it.
         exact: Whether it is the network's result for the whole picture. It is not where the picture
             was cut into tiles for a network that looks at all of it.
         seconds: Time from the start of reading to the end of writing.
@@ -58,11 +64,14 @@ class Restored:
     files: dict[str, Path]
     noise_std: float | None
     noise_estimated: bool
+    estimated_noise_std: float
+    noise_is_white: bool
     promise: str | None
     promise_reason: str | None
     warnings: list[str]
     width: int
     height: int
+    resized_from: tuple[int, int] | None
     exact: bool
     seconds: float
 
@@ -78,7 +87,9 @@ class Job:
         model: What restores it.
         calibration: How to read sigma.
         picture: The decoded picture.
+        noise: The noise that was measured in it.
         promise: What the intervals promise; `None` without a calibration.
+        size: Height and width of the result.
         stamp: Size and time of the file before it was read.
         start: Time when reading began.
         num_tiles: Number of tiles that the network was given, known at the end.
@@ -89,10 +100,18 @@ class Job:
     model: Model
     calibration: Calibration | None
     picture: OpenedImage
+    noise: NoiseEstimate
     promise: Promise | None
+    size: tuple[int, int]
     stamp: list[int] | None
     start: float
     num_tiles: int = field(default=0)
+
+    @property
+    def enlarged_size(self) -> tuple[int, int]:
+        """Height and width of what the network gives."""
+        height, width = self.picture.colours.shape[2:]
+        return height * self.model.scale, width * self.model.scale
 
     @property
     def output(self) -> Path:
@@ -139,7 +158,7 @@ def check_options(model: Model, options: Options) -> None:
         model.require_calibration(options.coverage)
     least = least_memory_for_tiles(model.network, width=1)
     if options.tile is None and options.memory - picture_memory(options) < least:
-        needed = math.ceil(least * 4 / 3 / 2**20)
+        needed = math.ceil(least * 8 / 7 / 2**20)
         raise ConfigError(
             f"{options.memory / 2**20:.0f} MiB are too few for one tile of {model.name}; set "
             f"`memory` to at least {needed} MiB"
@@ -148,18 +167,21 @@ def check_options(model: Model, options: Options) -> None:
 
 def picture_memory(options: Options) -> int:
     """Return the bytes that all pictures in memory may take, unless one alone needs more."""
-    return options.memory // 4
+    return options.memory // 8
 
 
-def output_bytes(model: Model, output: Path, num_pixels: int) -> int:
+def output_bytes(model: Model, source: ImageSource, options: Options, num_pixels: int) -> int:
     """Estimate the memory of a result that is in memory as a whole, besides its rows in progress.
 
     Args:
         model: What restores it.
-        output: The file, which tells the format.
+        source: The file and the name of its result, which tells the format.
+        options: How it is restored.
         num_pixels: Of the source.
     """
-    per_pixel = {"JPEG": 10, "WEBP": 16, "BMP": 12}.get(format_of(output), 0)
+    per_pixel = {"JPEG": 10, "WEBP": 16, "BMP": 12}.get(format_of(source.name), 0)
+    if options.size is not None:  # the float result before and after it is resized, and between
+        per_pixel += 3 * 4 * model.network.out_channels * (1 + model.has_sigma)
     return per_pixel * num_pixels * model.scale**2
 
 
@@ -169,7 +191,7 @@ def _memory_for_tiles(
     """Return what a picture and its result leave of the memory, which the tiles may use."""
     height, width = picture.colours.shape[2:]
     taken = sum(part.num_bytes for part in (picture.colours, picture.alpha) if part is not None)
-    taken += output_bytes(model, options.folder / source.name, height * width)
+    taken += output_bytes(model, source, options, height * width)
     rest = options.memory - max(taken, picture_memory(options))
     least = least_memory_for_tiles(model.network, width=width)
     if options.tile is None and rest < least:
@@ -203,21 +225,82 @@ def read_picture(
         source.path, max_pixels=options.max_pixels, frame=options.frame, memory=options.memory
     )
     options = replace(options, memory=_memory_for_tiles(model, source, picture, options))
+    statistics = measure(picture.colours)
+    noise = noise_of(statistics)
     if options.estimate_noise:
-        options = replace(options, noise_std=_estimate_noise(source, picture.colours))
+        noise = _estimate_noise(source, picture.colours, statistics)
+        options = replace(options, noise_std=noise.std)
     if engine is not None:
         # What "auto" has chosen; the self-ensemble adds a second word to the name.
         options = replace(options, engine=engine.name.split()[0])
+    height, width = picture.colours.shape[2:]
+    enlarged = (height * model.scale, width * model.scale)
+    size = fitted_size(enlarged, options.size)
     return Job(
         source=source,
         options=options,
         model=model,
         calibration=calibration,
         picture=picture,
-        promise=promise_for(calibration, picture, options) if calibration else None,
+        noise=noise,
+        promise=_promise(calibration, picture, options, statistics, is_resized=size != enlarged),
+        size=size,
         stamp=stamp,
         start=start,
     )
+
+
+def fitted_size(
+    size: tuple[int, int], box: tuple[int | None, int | None] | None
+) -> tuple[int, int]:
+    """Return height and width of a picture that is resized to fit a box, in its proportions.
+
+    Args:
+        size: Height and width of the picture.
+        box: Largest width and height, `None` for free.
+
+    Example:
+        >>> fitted_size((600, 800), (3840, None)), fitted_size((600, 800), None)
+        ((2880, 3840), (600, 800))
+    """
+    height, width = size
+    factors = [
+        limit / length
+        for limit, length in zip(box or (), (width, height), strict=False)
+        if limit is not None
+    ]
+    if not factors:
+        return size
+    return max(1, round(height * min(factors))), max(1, round(width * min(factors)))
+
+
+def _promise(
+    calibration: Calibration | None,
+    picture: OpenedImage,
+    options: Options,
+    statistics: PictureStatistics,
+    *,
+    is_resized: bool,
+) -> Promise | None:
+    if calibration is None:
+        return None
+    promise = promise_for(calibration, picture, options, statistics)
+    if not is_resized:
+        return promise
+    reason = "it was resized, and the promise is for the result of the network"
+    return Promise(None, f"{promise.reason}; {reason}" if promise.reason else reason)
+
+
+def _resized(prediction: Prediction, size: tuple[int, int]) -> Prediction:
+    """Resize mean and sigma; a kernel without negative weights keeps sigma from falling below 0.
+
+    The mean of errors is at least the error of the mean, so that sigma is not too small where the
+    picture shrinks.
+    """
+    mean, sigma = prediction
+    if sigma is not None:
+        sigma = resize(sigma, size=size, kernel="linear")
+    return Prediction(resize(mean, size=size), sigma)
 
 
 def compute_strips(
@@ -227,7 +310,10 @@ def compute_strips(
     colours = job.picture.colours
     try:
         strips = restore_image(job.model, colours, job.options, engine=engine, progress=progress)
-        yield from strips
+        if job.size == job.enlarged_size:
+            yield from strips
+        else:
+            yield _resized(collect_strips(strips, strips.shape), job.size)
         job.num_tiles = strips.num_tiles
     except ImageError as error:
         raise image_error(job.source.path, str(error)) from error
@@ -260,7 +346,7 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
     strips = iter(strips)
     strip = next(strips, None)  # computed before a file is opened, since the first one may fail
     assert strip is not None
-    with written_together(), ExitStack() as stack:
+    with atomic_group(job.output), ExitStack() as stack:
         files = OutputFiles(
             stack,
             job.picture,
@@ -270,11 +356,13 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
             calibration=job.calibration,
             promise=job.promise,
             info=_page_info(job),
+            size=job.size,
         )
         while strip is not None:
             files.add(strip)
             strip = next(strips, None)
         files.finish()
+    remove_old_files(job.output, files.paths.values())
     promise = job.promise or Promise(None, None)
     return Restored(
         source=job.source.path,
@@ -283,11 +371,14 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
         files=files.paths,
         noise_std=job.options.noise_std,
         noise_estimated=job.options.estimate_noise,
+        estimated_noise_std=job.noise.std,
+        noise_is_white=job.noise.is_white,
         promise=promise.text,
         promise_reason=promise.reason,
         warnings=_warnings(job),
         width=files.shape[3],
         height=files.shape[2],
+        resized_from=None if job.size == job.enlarged_size else job.enlarged_size[::-1],
         exact=job.num_tiles == 1 or tiles_are_exact(job.model, job.options),
         seconds=time.perf_counter() - job.start,
     )
@@ -296,28 +387,34 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
 def _page_info(job: Job) -> dict[str, str]:
     info = {"Model": job.model.name}
     level = job.options.noise_std
-    if level is not None:
-        estimated = ", estimated from the picture" if job.options.estimate_noise else ""
-        info["Noise level"] = f"{level:.3g} of 255{estimated}"
+    if level is not None and not job.options.estimate_noise:
+        info["Noise level"] = f"{level:.3g} of 255"
+    info["Noise"] = f"{job.noise}, estimated from the picture"
     if warnings := _warnings(job):
         info["Warning"] = " ".join(warnings)
     return info
 
 
 def _warnings(job: Job) -> list[str]:
-    meta, options = job.picture.meta, job.options
-    warnings = []
-    if options.estimate_noise and meta.lossy:
+    meta, options, warnings = job.picture.meta, job.options, []
+    if meta.num_frames > 1 and options.frame is None:
         warnings.append(
-            f"The noise level {options.noise_std:.3g} was estimated from a lossy {meta.format} "
-            "file. Compression hides noise, so the estimate is too low; give --noise-std a number."
+            f"It holds {meta.num_frames} frames, and the first one was used; --frame chooses."
+        )
+    if options.estimate_noise and not job.noise.is_white:
+        warnings.append(
+            f"The noise, of about {job.noise.std:.3g} levels, is not white: JPEG or smoothing has "
+            f"joined it into grains. {job.model.name} is made for white noise and may leave some "
+            "of it; the weights photo need no noise level (leave --noise-std and --model out)."
         )
     return warnings
 
 
-def _estimate_noise(source: ImageSource, colours: Raster) -> float:
+def _estimate_noise(
+    source: ImageSource, colours: Raster, statistics: PictureStatistics
+) -> NoiseEstimate:
     try:
-        return estimate_noise_std(_middle(colours))
+        return noise_of(statistics, white_std=estimate_noise_std(_middle(colours)))
     except ImageError as error:
         raise image_error(source.path, str(error)) from error
 

@@ -41,10 +41,17 @@ class ResumeLog:
         entries, self.num_damaged = _read_entries(self.path)
         self._entries = {entry["source"]: entry for entry in entries}
 
-    def is_done(self, source: Path) -> bool:
-        """Return whether the results of a source are complete and up to date."""
+    def is_done(self, source: Path, name: Path | None = None) -> bool:
+        """Return whether the results of a source are complete and up to date.
+
+        Args:
+            source: The file.
+            name: Name of its result in the folder, where another one does not count.
+        """
         entry = self._entries.get(_absolute(source))
         if entry is None or entry["settings"] != self.settings:
+            return False
+        if name is not None and name.as_posix() not in entry["results"]:
             return False
         stamps = {name: file_stamp(self.options.folder / name) for name in entry["results"]}
         return bool(entry["stamp"] == file_stamp(source) and entry["results"] == stamps)

@@ -15,19 +15,32 @@ from musigma.degradations import Degradation, Noise
 from musigma.degradations import parse as parse_degradation
 from musigma.degradations.pairs import PAIRS, StoredInput
 from musigma.losses import parse as parse_loss
-from musigma.networks import entry
-from musigma.networks.model_card import on_meta
-from musigma.types import ConfigError, MusigmaError, nearest
+from musigma.networks import Network, create, entry, num_params, with_sigma
+from musigma.networks.bounded_build import MAX_VALUES, build_without_values, check_settings
+from musigma.types import ConfigError, first_line, nearest, short_repr
 
 DRAWN_SHAPES = "drawn-shapes"
 """A training set that needs no files: images of striped discs, drawn by the program."""
 
+MAX_PIXELS = 2**26
+"""Most pixels of the inputs of a step; 16,384 patches of 64 x 64 have as many."""
+
+MAX_BYTES = 2**20
+"""Longest file that is read."""
+
+MAX_SHRUNK = 16
+"""Most sizes in which the training images are added."""
+
 _POSITIVE = ("steps", "seconds", "learning_rate", "epsilon", "halve_every", "log_every")
 _RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
-    (_POSITIVE, "above zero", lambda n: 0 < n < math.inf),
+    (_POSITIVE, "above zero and below 1e15", lambda n: 0 < n < 1e15),
     (("batch",), "from 1 to 65536", lambda n: 1 <= n <= 65536),
     (("patch", "sigma_width"), "from 1 to 4096", lambda n: 1 <= n <= 4096),
-    (("validate_every", "save_every", "clip"), "zero or more", lambda n: 0 <= n < math.inf),
+    (
+        ("validate_every", "save_every", "clip"),
+        "zero or more and below 1e15",
+        lambda n: 0 <= n < 1e15,
+    ),
     (("noise_std",), "from 0 to 255", lambda n: 0 <= n <= 255),
     (("warmup", "ema", "betas"), "zero or more and below 1", lambda n: 0 <= n < 1),
     (("shrink",), "above zero and below 1", lambda n: 0 < n < 1),
@@ -127,7 +140,11 @@ class Recipe:
         """Refuse what cannot be trained, before anything is loaded."""
         scales = entry(self.network).scales
         if self.scale not in scales:
-            raise ConfigError(f"{self.network} exists for scale {scales}, not {self.scale}")
+            raise ConfigError(
+                f"{self.network} exists for scale {scales}, not {short_repr(self.scale)}"
+            )
+        if len(self.shrink) > MAX_SHRUNK:
+            raise ConfigError(f"shrink must have at most {MAX_SHRUNK} factors")
         if (self.steps is None) == (self.seconds is None):
             raise ConfigError("give the budget either as steps or as seconds")
         if self.keep_mean and not (self.sigma and self.start_from):
@@ -148,6 +165,9 @@ class Recipe:
     def _check_data(self) -> None:
         if not self.data:
             raise ConfigError("data must name at least one set or folder")
+        for name in (*self.data, *(getattr(self, key) for key in _PATHS)):
+            if not _can_be_path(name):
+                raise ConfigError(f"no file or folder can be called {short_repr(name)}")
         if DRAWN_SHAPES in self.data and len(self.data) > 1:
             raise ConfigError(f"{DRAWN_SHAPES} cannot be mixed with other data")
         if self.noise_std is not None:
@@ -180,16 +200,28 @@ class Recipe:
             raise ConfigError(f"{DRAWN_SHAPES} has no inputs to be read; name sets of pairs")
 
     def _takes_noise_level(self) -> bool:
+        """Build the network without values; refuse one that cannot be built or is far too large."""
+        if "scale" in self.settings:
+            raise ConfigError("scale is a key of the recipe, not one of settings")
+        check_settings(self.settings)
         try:
-            network = on_meta(self.network, scale=self.scale, **self.settings)
-        except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
-            if isinstance(error, MusigmaError):
-                raise
-            reason = " ".join(str(error).split())[:200]
+            network = build_without_values(self._network)
+        except ConfigError as error:
             raise ConfigError(
-                f"{self.network} cannot be built with settings = {self.settings}: {reason}"
+                f"{self.network} cannot be built with settings = {short_repr(dict(self.settings))}:"
+                f" {first_line(error)}"
             ) from error
+        num_values = num_params(network)
+        if num_values > MAX_VALUES:
+            raise ConfigError(
+                f"{self.network} would have {num_values:,} weights with these settings; at most "
+                f"{MAX_VALUES:,} are trained"
+            )
         return network.takes_noise_level
+
+    def _network(self) -> Network:
+        network = create(self.network, scale=self.scale, **self.settings)
+        return with_sigma(network, width=self.sigma_width) if self.sigma else network
 
     def _check_noise_std(self, low: float, high: float) -> None:
         if low > high:
@@ -207,10 +239,10 @@ class Recipe:
         teacher = nn.Identity() if self.teacher else None
         needs_sigma = parse_loss(self.objective, teacher=teacher).needs_sigma
         if needs_sigma and not self.sigma:
-            raise ConfigError(f"objective {self.objective!r} needs sigma = true")
+            raise ConfigError(f"objective {short_repr(self.objective)} needs sigma = true")
         if self.sigma and not needs_sigma:
             raise ConfigError(
-                f"objective {self.objective!r} does not train sigma; add a term such as "
+                f"objective {short_repr(self.objective)} does not train sigma; add a term such as "
                 "0.01 * sigma_l1, or set sigma = false"
             )
 
@@ -220,7 +252,12 @@ class Recipe:
                 value = getattr(self, name)
                 numbers = value if isinstance(value, tuple) else (value,)
                 if not all(number is None or fits(number) for number in numbers):
-                    raise ConfigError(f"{name} must be {text}, got {value}")
+                    raise ConfigError(f"{name} must be {text}, got {short_repr(value)}")
+        if self.batch * self.patch**2 > MAX_PIXELS:
+            raise ConfigError(
+                f"batch = {self.batch} and patch = {self.patch} give {self.batch * self.patch**2:,}"
+                f" pixels; at most {MAX_PIXELS:,} are trained at once"
+            )
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings as plain values, for checkpoints."""
@@ -251,7 +288,7 @@ def load_recipe(name_or_path: str | Path, overrides: Iterable[str] = ()) -> Reci
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals:
-            raise ConfigError(f"expected key=value, got {override!r}")
+            raise ConfigError(f"expected key=value, got {short_repr(override)}")
         # A budget in steps replaces one in seconds, and the other way round.
         if key.strip() in ("steps", "seconds"):
             values.pop("steps", None)
@@ -271,7 +308,7 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     hints = get_type_hints(Recipe)
     for key in values:
         if key not in hints:
-            raise ConfigError(f"a recipe has no key {key!r}; {nearest(key, list(hints))}")
+            raise ConfigError(f"a recipe has no key {short_repr(key)}; {nearest(key, list(hints))}")
     for need in fields(Recipe):
         if need.default is MISSING and need.default_factory is MISSING and need.name not in values:
             raise ConfigError(f"the recipe lacks {need.name!r}")
@@ -292,18 +329,44 @@ def shipped_recipes() -> dict[str, Path]:
 
 def _read(name_or_path: str | Path) -> dict[str, Any]:
     path = Path(name_or_path)
-    if not path.is_file():
+    if not is_file(path):
         known = shipped_recipes()
         if str(name_or_path) not in known:
             hint = nearest(str(name_or_path), list(known))
-            raise ConfigError(f"there is no recipe {str(name_or_path)!r}, as file or name; {hint}")
+            name = short_repr(str(name_or_path))
+            raise ConfigError(f"there is no recipe {name}, as file or name; {hint}")
         path = known[str(name_or_path)]
+    return read_toml(path)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file that may hold anything.
+
+    Raises:
+        ConfigError: If it cannot be read, or is too long or too deeply nested to be a recipe.
+    """
     try:
-        return tomllib.loads(path.read_text())
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise ConfigError(f"{path} has more than {MAX_BYTES} bytes")
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except RecursionError as error:
         raise ConfigError(f"{path} is not valid TOML: it is nested too deeply") from error
     except ValueError as error:  # from TOML, from bytes that are not UTF-8, from a giant number
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{path} is not valid TOML: {first_line(error)}") from error
+
+
+def is_file(path: Path) -> bool:
+    """Say whether there is a file of this name; a name that no file can have is none."""
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name that is too long, or holds a zero byte
+        return False
 
 
 def _parse(text: str) -> Any:
@@ -318,7 +381,7 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
     choices = get_args(hint)
     if get_origin(hint) is Literal:
         if value not in choices or type(value) is not type(choices[0]):
-            raise ConfigError(f"{key} must be one of {choices}, got {_short(value)}")
+            raise ConfigError(f"{key} must be one of {choices}, got {short_repr(value)}")
         return value
     if get_origin(hint) is UnionType:
         return None if value is None else _convert(key, value, choices[0])
@@ -327,28 +390,28 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is Mapping:
         hint = dict
     if hint is float and type(value) is int:
-        return float(value)
+        return float(value) if abs(value) < 2**1000 else math.inf
     if type(value) is not hint:
         wanted = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
-        raise ConfigError(f"{key} must be {wanted.get(hint, 'a table')}, got {_short(value)}")
+        raise ConfigError(f"{key} must be {wanted.get(hint, 'a table')}, got {short_repr(value)}")
     return value
 
 
 def _convert_tuple(key: str, value: Any, types: tuple[Any, ...]) -> tuple[Any, ...]:
     values = [value] if isinstance(value, str) else value
     if not isinstance(values, list | tuple):
-        raise ConfigError(f"{key} must be a list, got {_short(value)}")
+        raise ConfigError(f"{key} must be a list, got {short_repr(value)}")
     if types[-1] is Ellipsis:
         types = (types[0],) * len(values)
     if len(values) != len(types):
-        raise ConfigError(f"{key} must hold {len(types)} values, got {_short(value)}")
+        raise ConfigError(f"{key} must hold {len(types)} values, got {short_repr(value)}")
     return tuple(_convert(key, item, hint) for item, hint in zip(values, types, strict=True))
+
+
+def _can_be_path(text: str) -> bool:
+    parts = text.split("/")
+    return "\0" not in text and len(text) <= 4000 and all(len(part) <= 255 for part in parts)
 
 
 def _last_part(path: str) -> str:
     return os.path.basename(os.path.abspath(path)) if path else ""  # noqa: PTH100, PTH119
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

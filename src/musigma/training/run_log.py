@@ -23,7 +23,8 @@ log = logging.getLogger(__name__)
 class RunLog:
     """Writes ``log.jsonl``, a progress line, and TensorBoard events where that is installed.
 
-    While it is open, no other run can open the log of the same folder.
+    While it is open, no other run can open the log of the same folder. It knows the first loss of
+    the run, also of a run that is resumed.
 
     Args:
         folder: Folder of the run.
@@ -35,6 +36,7 @@ class RunLog:
         self.folder, self.recipe, self.writes = folder, recipe, writes
         self.last: tuple[int, float] | None = None
         self.psnr: float | None = None
+        self.first_loss: float | None = None
         self.progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -55,6 +57,8 @@ class RunLog:
                 raise ConfigError(f"cannot make the folder of the run: {error}") from error
             self._lock = _lock(self.folder / LOG)
             _end_last_line(self.folder / LOG)
+            losses = _curve(read_log(self.folder), "loss")  # of the run that is resumed
+            self.first_loss = losses[0][1] if losses else None
             self.board = _tensorboard(self.folder)
             self.progress.start()
         return self

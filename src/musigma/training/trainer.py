@@ -29,6 +29,12 @@ from musigma.types import MusigmaError
 
 WEIGHTS = "weights.safetensors"
 
+DIVERGED = 100
+"""A loss that ends above so many times the first one has diverged."""
+
+SMALL_LOSS = 1e-3
+"""A first loss below this counts as this: a fraction of a level of 255."""
+
 
 class TrainingError(MusigmaError):
     """A run that cannot go on."""
@@ -96,6 +102,8 @@ def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
         while progress < 1 and not stop:
             step(clock.learning_rate(step.steps_done, progress))
             done = step.steps_done
+            if run_log.first_loss is None:
+                run_log.first_loss = step.loss_sum.item()  # of this step alone
             progress, stop = largest_over_processes(clock.progress(done), stop_signal())
             validates = progress < 1 and _is_due(done, recipe.validate_every)
             if validates or _is_due(done, recipe.log_every) or progress >= 1 or stop:
@@ -106,6 +114,8 @@ def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
                     continue
                 run_log.log(done, clock, loss=loss)
                 last_log = done
+                if progress >= 1:
+                    check_convergence(loss, run_log)
             if validates:
                 run_log.log(done, clock, **validate(step))
             if _is_due(done, recipe.save_every):
@@ -113,6 +123,19 @@ def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
         if stop:
             save_state(step, clock, run_log)
             raise StoppedError(int(stop), step.steps_done)
+
+
+def check_convergence(loss: float, run_log: RunLog) -> None:
+    """Refuse to call a run trained whose loss has grown to many times the first one.
+
+    Such a loss is finite, so that `roll_back` does not see it, but the weights are of no use.
+    """
+    first = run_log.first_loss
+    if first is not None and loss > DIVERGED * max(abs(first), SMALL_LOSS):
+        raise TrainingError(
+            f"the training diverged: the loss went from {first:.3g} to {loss:.3g}; no weights are "
+            "written; lower learning_rate or set clip, and start again in another folder"
+        )
 
 
 def largest_over_processes(*values: float) -> list[float]:

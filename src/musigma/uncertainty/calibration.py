@@ -53,6 +53,8 @@ class Calibration:
         protocol: How the inputs of the fit were made, as `Protocol.as_json` writes it; `None` in
             files that do not say.
         data: Name and hash of the held-out images; `None` in files that do not say.
+        reference: What the inputs of the fit were like, as `Reference.to_dict` of
+            `musigma.uncertainty.guard` writes it; `None` in files that do not say.
 
     Example:
         >>> calibration = Calibration(method="pooled-quantile", knots=(1.0,), values=(1.5,),
@@ -74,6 +76,7 @@ class Calibration:
     other_factors: tuple[tuple[float, float], ...] = ()
     protocol: Json | None = field(default=None, hash=False)
     data: Json | None = field(default=None, hash=False)
+    reference: Json | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Refuse what no fit would give: the numbers may come from a file."""
@@ -84,9 +87,11 @@ class Calibration:
             raise ConfigError(f"a fit takes at least one image, got {self.num_images}")
         if self.method in ("conformal", "risk-control"):
             check_share("confidence", self.confidence or 0)
-        for part in (self.protocol, self.data):
+        for part in (self.protocol, self.data, self.reference):
             if not isinstance(part, Mapping | None):
-                raise ConfigError(f"protocol and data of a calibration are tables, got {part!r}")
+                raise ConfigError(
+                    f"protocol, data and reference of a calibration are tables, got {part!r}"
+                )
 
     def std(self, sigma: Tensor) -> Tensor:
         """Return the standard deviation that belongs to each sigma, of the same shape."""

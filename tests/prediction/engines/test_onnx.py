@@ -31,6 +31,7 @@ CALIBRATION = Calibration(
     coverage=0.9,
     confidence=None,
     num_images=7,
+    other_factors=((0.5, 0.6), (0.95, 2.5)),
 )
 NETWORK = build("edsr-baseline", 2, sigma=True)
 
@@ -62,6 +63,7 @@ def test_onnx_runtime_alone_gives_the_numbers(path, num_images, height, width):
 def test_the_file_says_what_it_holds(path):
     found = read_metadata(path)
     assert Calibration.from_dict(found["calibration"]) == CALIBRATION
+    assert found["calibration"]["other_factors"] == [[0.5, 0.6], [0.95, 2.5]]
     assert (found["architecture"], found["scale"]) == ("edsr-baseline", 2)
     assert (found["licence"], found["digest"]) == ("Apache-2.0", "0" * 64)
     assert found["card"]["receptive_radius"] == NETWORK.receptive_radius

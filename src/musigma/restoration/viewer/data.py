@@ -58,11 +58,13 @@ class Resolution(NamedTuple):
     """How exactly the viewer reads, for 95 % of the pixels.
 
     Attributes:
-        value: Values are off by at most so many levels of 255.
+        value: Values of the result are off by at most so many levels of 255.
+        before: The same for the input.
         error: Errors are off by at most this share of themselves, and as many levels.
     """
 
     value: int
+    before: int
     error: float
 
 
@@ -138,9 +140,10 @@ class ViewerData:
     @property
     def resolution(self) -> Resolution:
         """How exactly values and errors can be read."""
-        value = max(self._stored[name].layer.read_error for name in ("input", "result"))
+        value, before = (self._stored[name].layer.read_error for name in ("result", "input"))
         steps = [0.5 + self._stored[name].layer.read_error for name in self.quantities]
-        return Resolution(value, float(error_level(torch.tensor(max(steps, default=0.0)))))
+        error = float(error_level(torch.tensor(max(steps, default=0.0))))
+        return Resolution(value, before, error)
 
     @property
     def typical_half_width(self) -> float | None:

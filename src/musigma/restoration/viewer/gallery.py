@@ -71,7 +71,7 @@ def write_gallery(
             "cards": "\n".join(_card(entry) for entry in entries),
         },
     )
-    write_atomically(path, document.encode())
+    write_atomically(path, document.encode(errors="replace"))  # of names in other bytes
     return path
 
 
@@ -143,7 +143,8 @@ def _card(entry: Entry) -> str:
     captions = {"input": "Input", "result": "Result", "error": "Error"}
     # The dot keeps a name such as "javascript:x.html" a path.
     link = "./" + quote(entry.path.as_posix())
-    name = entry.path.with_name(entry.title).as_posix()
+    below = "" if entry.path.parent == Path() else f"{entry.path.parent.as_posix()}/"
+    name = below + entry.title
     figures = "".join(
         f'<figure><img alt="{escape(caption)} of {escape(entry.title)}" '
         f'src="data:image/jpeg;base64,{entry.thumbnails[key]}"><figcaption>{caption}</figcaption>'

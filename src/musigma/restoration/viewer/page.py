@@ -108,9 +108,12 @@ def write_viewer_page(
         info["Typical interval"] = f"value \N{PLUS-MINUS SIGN} {typical:.1f} levels of 255"
     layers = data.to_json()
     summary = _summary(data, title, info, promise)
+    holds = promise is not None and promise.text is not None
+    words = promise_html(data, promise)
     parts = {
         "title": escape(title),
-        "promise": promise_html(data, promise) + _warning(info.pop("Warning", None)),
+        "alerts": ("" if holds else words) + _warning(info.pop("Warning", None)),
+        "promise": words if holds else "",
         "info": "".join(_row(name, value) for name, value in info.items()),
         "explanation": explanation_html(data),
         "note": escape(" ".join(_notes(data))),
@@ -195,11 +198,12 @@ def _notes(data: ViewerData) -> list[str]:
     if data.shown != data.size:
         shown = f"shown and read at {_pixels(data.shown)}"
         notes.append(f"The result of {_pixels(data.size)} pixels is {shown}.")
-    value, error = data.resolution
-    values = f"to within {value} of 255 levels" if value else "as they are in 8 bits"
+    value, before, error = data.resolution
+    is_exact, has_maps = not (value or before), bool(data.quantities)
+    lossy = f"to within {value} of 255 levels (of the input: {before})"
+    values = "as they are in 8 bits" if is_exact else lossy
     errors = f", errors to within {100 * error:.0f} % (at least {error:.2f} levels)"
-    share = " for 95 % of the pixels" if value else ""
-    has_maps = bool(data.quantities)
+    share = "" if is_exact else ", for 95 % of the pixels"
     notes.append(f"Values are read {values}{errors if has_maps else ''}{share}.")
     if has_maps:
         notes.append("The map shows the mean of the channels.")

@@ -58,11 +58,11 @@ const brush = (canvas) => canvas.getContext("2d", { willReadFrequently: true });
 
 /* A picture in tiles, which are decoded when they are first needed. */
 class Layer {
-  constructor(stored, tile, changed) {
+  constructor(stored, tile, busy) {
     [this.width, this.height] = stored.size;
     this.type = stored.type;
     this.tile = tile;
-    this.changed = changed;
+    this.busy = busy;
     this.levels = stored.levels.map(({ factor, tiles }) => {
       const width = Math.ceil(this.width / factor), height = Math.ceil(this.height / factor);
       return { factor, tiles, width, height, columns: Math.ceil(width / tile) };
@@ -80,11 +80,7 @@ class Layer {
       const blob = new Blob([bytesOf(this.levels[level].tiles[index])], { type: this.type });
       const options = { colorSpaceConversion: "none", premultiplyAlpha: "none" };
       entry = {};
-      entry.promise = createImageBitmap(blob, options).then((bitmap) => {
-        entry.bitmap = bitmap;
-        this.changed();
-        return bitmap;
-      });
+      entry.promise = this.busy(createImageBitmap(blob, options).then((bitmap) => (entry.bitmap = bitmap)));
     }
     this.decoded.delete(key);
     this.decoded.set(key, entry);  // the last one in the map was used last
@@ -199,7 +195,8 @@ class Viewer {
     this.data = data;
     [this.width, this.height] = data.shown;
     this.id = `musigma-${numViewers++}-`;
-    const layerOf = (stored) => new Layer(stored, data.tile, () => this.ask());
+    this.numBusy = 0;
+    const layerOf = (stored) => new Layer(stored, data.tile, (work) => this.busy(work));
     this.input = layerOf(data.layers.input);
     this.result = layerOf(data.layers.result);
     this.alpha = data.layers.alpha && layerOf(data.layers.alpha);
@@ -401,7 +398,8 @@ class Viewer {
     if (this.judge) {
       section.append(make("p", { class: "mu-quiet" },
         "Least: if the errors of the pixels were independent. Most: if they were all the same. Errors of " +
-        "neighbours go together, so the truth is in between; the model does not say where."));
+        "neighbours go together, so the interval of the mean cannot be computed from those of its pixels: " +
+        "expect it between the two."));
     }
     this.clearNumbers();
     return section;
@@ -440,14 +438,20 @@ class Viewer {
     this.zoom(factor, this.locate(event));
   }
 
+  /* Return whether a place is on the line between input and result, as wide as its knob. */
+  isOnLine({ x }) {
+    return Math.abs(x - this.boundary) <= 22 * this.ratio;
+  }
+
   press(event) {
-    if (event.target === this.split || event.button > 1) return;
+    if (event.button > 1) return;
     this.pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
     this.stage.setPointerCapture(event.pointerId);
     if (event.pointerType === "mouse") event.preventDefault();
-    this.stage.focus({ preventScroll: true });
     const start = this.locate(event);
-    const tool = event.button === 1 ? "move" : this.tool;
+    const isOnLine = this.isOnLine(start);
+    const tool = event.button === 1 ? "move" : isOnLine ? "slider" : this.tool;
+    (isOnLine ? this.split : this.stage).focus({ preventScroll: true });
     this.gesture = this.pointers.size > 1 ? { tool: "pinch", ...this.span() }
       : { tool, start, clientX: event.clientX, clientY: event.clientY, view: { ...this.view } };
   }
@@ -460,7 +464,9 @@ class Viewer {
 
   drag(event) {
     if (!this.pointers.has(event.pointerId)) {
-      if (event.pointerType === "mouse" && event.target !== this.split) this.pointAt(this.locate(event));
+      const place = this.locate(event);
+      this.stage.dataset.near = this.isOnLine(place);
+      if (event.pointerType === "mouse") this.pointAt(place);
       return;
     }
     this.pointers.set(event.pointerId, { x: event.clientX, y: event.clientY });
@@ -577,9 +583,20 @@ class Viewer {
 
   /* ---------- Drawing ---------- */
 
+  /* Say that the picture is busy until a promise is kept, and draw it then. */
+  busy(work) {
+    this.numBusy++;
+    this.ask();
+    return work.finally(() => {
+      this.numBusy--;
+      this.ask();
+    });
+  }
+
   ask() {
     if (this.asked || this.destroyed) return;
     this.asked = true;
+    this.stage?.setAttribute("aria-busy", "true");
     requestAnimationFrame(() => {
       this.asked = false;
       if (!this.destroyed) this.draw();
@@ -608,7 +625,7 @@ class Viewer {
       right: Math.min(canvas.width, Math.round(left + this.width * view.scale)),
       bottom: Math.min(canvas.height, Math.round(top + this.height * view.scale)),
     };
-    const boundary = this.visible.left + (this.visible.right - this.visible.left) * this.split.value / 100;
+    const boundary = this.boundary = this.visible.left + (this.visible.right - this.visible.left) * this.split.value / 100;
     const context = canvas.getContext("2d");
     context.clearRect(0, 0, canvas.width, canvas.height);
     this.within(context, this.visible.left, boundary, () => this.stamp(context, this.input, !this.hasPixels));
@@ -626,7 +643,8 @@ class Viewer {
       this.within(context, this.visible.left, this.visible.right, () =>
         this.cover(context, this.alpha, ["alpha", ALPHA_VALUES, TRANSPARENCY], this.patterns.board));
     }
-    this.place(boundary);
+    this.place();
+    this.stage.setAttribute("aria-busy", this.asked || this.numBusy > 0);
   }
 
   within(context, left, right, action) {
@@ -691,7 +709,7 @@ class Viewer {
   }
 
   /* Put the elements over the canvas into their places. */
-  place(boundary) {
+  place() {
     const { style } = this.stage, { left, right, top } = this.visible, { scale } = this.view;
     const share = `${Math.round(this.split.value)} % input`;
     this.split.setAttribute("aria-valuetext", share);
@@ -699,7 +717,6 @@ class Viewer {
     style.setProperty("--left", css(left));
     style.setProperty("--right", css(this.canvas.width - right));
     style.setProperty("--top", css(top));
-    style.setProperty("--boundary", css(boundary));
     this.stage.dataset.tool = this.tool;
     this.stage.dataset.free = this.isZoomed || this.tool !== "slider";
     this.zoomText.textContent = `${(100 * scale).toFixed(scale < 0.1 ? 1 : 0)} %`;
@@ -746,7 +763,7 @@ class Viewer {
   async read(isSpoken = false) {
     const point = { ...this.point };
     const layers = [this.input, this.result, ...this.maps.map((map) => map.layer), ...(this.alpha ? [this.alpha] : [])];
-    const samples = await Promise.all(layers.map((layer) => this.sample(layer, point)));
+    const samples = await this.busy(Promise.all(layers.map((layer) => this.sample(layer, point))));
     if (this.destroyed || point.x !== this.point.x || point.y !== this.point.y) return;
     const numChannels = this.data.channels.length;
     const [input, result, ...others] = samples.map((bytes) => [...bytes].slice(0, numChannels));
@@ -826,8 +843,8 @@ class Viewer {
   async measureBox() {
     const { box } = this;
     this.boxText.textContent = "Computing \u2026";
-    const values = await this.histograms(this.result, box);
-    const errors = values && this.judge && await this.histograms(this.judge.layer, box);
+    const values = await this.busy(this.histograms(this.result, box));
+    const errors = values && this.judge && await this.busy(this.histograms(this.judge.layer, box));
     if (this.destroyed || this.box !== box) return;
     const total = box.width * box.height;
     const [meanRow, leastRow, mostRow] = this.means.tBodies[0].rows;
@@ -844,7 +861,6 @@ class Viewer {
 
 globalThis.musigmaViewer = { mount: (element, data) => new Viewer(element, data) };
 for (const element of document.querySelectorAll("[data-musigma]")) {
-  const viewer = musigmaViewer.mount(element, JSON.parse(document.getElementById(element.dataset.musigma).textContent));
-  element.dispatchEvent(new CustomEvent("musigma-ready", { detail: viewer }));
+  musigmaViewer.mount(element, JSON.parse(document.getElementById(element.dataset.musigma).textContent));
 }
 })();

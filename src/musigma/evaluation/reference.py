@@ -1,0 +1,76 @@
+"""What the inputs of a calibration were like, measured for the guard."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from musigma.datasets.catalog import Dataset, data_hash
+from musigma.degradations.pairs import PAIRS
+from musigma.evaluation.protocol import Protocol, protocol_for
+from musigma.evaluation.restored_pairs import errors_name, read_pair
+from musigma.functional.picture_statistics import PictureStatistics, measure
+from musigma.model import Model
+from musigma.networks import Network
+from musigma.types import ConfigError
+from musigma.uncertainty.guard import Reference, fit_reference
+
+
+def measure_reference(
+    dataset: Dataset, protocols: Protocol | Sequence[Protocol]
+) -> Reference | None:
+    """Measure the inputs that protocols make of a data set; no network is run.
+
+    Args:
+        dataset: The held-out images.
+        protocols: How inputs are made. With several, each image is degraded in every way.
+
+    Returns:
+        The limits of the inputs, or `None` where these are too few.
+    """
+    listed = [protocols] if isinstance(protocols, Protocol) else protocols
+    inputs = [part for protocol in listed for part in _measured(dataset, protocol)]
+    return fit_reference(inputs, mixture=len(listed) > 1)
+
+
+def add_reference(model: Model, dataset: Dataset) -> Model:
+    """Return a calibrated model whose calibration also says what its inputs were like.
+
+    The inputs follow from the conditions that the calibration names; only the weights file's
+    metadata changes. ``python -m studies.shipped_references`` does it for the shipped files.
+
+    Args:
+        model: A model whose calibration has no reference yet, or an old one.
+        dataset: The images that it was calibrated on; their hash must be the same.
+    """
+    calibration = model.require_calibration()
+    if calibration.data is None or calibration.data.get("hash") != data_hash(dataset):
+        raise ConfigError(
+            f"{dataset.name} is not what {model.name} was calibrated on; use 'musigma calibrate'"
+        )
+    protocols = protocols_of(model.network, calibration.protocol or {})
+    reference = measure_reference(dataset, protocols)
+    stored = None if reference is None else reference.to_dict()
+    return replace(model, calibration=replace(calibration, reference=stored))
+
+
+def protocols_of(network: Network, conditions: Mapping[str, Any]) -> list[Protocol]:
+    """Return the protocols that a calibration names as its conditions."""
+    degradation = conditions.get("degradation") or []
+    texts = [degradation] if isinstance(degradation, str) else degradation
+    if not texts:
+        raise ConfigError("the calibration does not say how its inputs were made")
+    return [
+        protocol_for(network, pairs=True)
+        if text == PAIRS
+        else protocol_for(network, degradation=str(text))
+        for text in texts
+    ]
+
+
+def _measured(dataset: Dataset, protocol: Protocol) -> list[PictureStatistics]:
+    numbers = []
+    for item in dataset.items:
+        degraded = read_pair(item, protocol).degraded
+        with errors_name(item.target):
+            numbers.append(measure(degraded))
+    return numbers
