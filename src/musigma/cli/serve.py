@@ -69,7 +69,7 @@ def serve_on_ray(
     device: str,
 ) -> None:
     """Serve the API from a Ray cluster until Ctrl-C."""
-    from musigma.app.ray_serve import start_on_ray
+    from musigma.app.ray_serve import start_on_ray, stop_on_ray
     from musigma.app.server import free_port
 
     token, port = choose_token(host, token), port or free_port(host)
@@ -83,5 +83,8 @@ def serve_on_ray(
         device=device,
     )
     print_address(host, port, token)
-    while True:
-        time.sleep(3600)
+    try:
+        while True:
+            time.sleep(3600)
+    finally:
+        stop_on_ray()
