@@ -280,7 +280,9 @@ def _build(stage: type[Stage], arguments: list[tuple[str, Value]]) -> Stage:
     for position, (name, value) in enumerate(arguments):
         name = name or known[position]
         if name not in known:
-            raise ConfigError(f"{stage.name} has no argument {name!r}; {nearest(name, known)}")
+            raise ConfigError(
+                f"{stage.name} has no argument {short_repr(name)}; {nearest(name, known)}"
+            )
         if name in given:
             raise ConfigError(f"{stage.name}: {name} is given twice")
         given[name] = value
@@ -292,5 +294,5 @@ def _build(stage: type[Stage], arguments: list[tuple[str, Value]]) -> Stage:
 
 def _fault(text: str, start: int, expected: str) -> str:
     rest = text[start:].strip()
-    what = f"{rest!r}" if rest else "the end"
+    what = short_repr(rest) if rest else "the end"
     return f"cannot read the degradation {short_repr(text)}: expected {expected} before {what}"
