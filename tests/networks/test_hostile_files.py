@@ -14,7 +14,7 @@ from musigma.networks import create, weights_file, with_sigma
 from musigma.networks.bounded_build import MAX_VALUES
 from musigma.networks.stored_tensors import read_stored_tensors
 from musigma.networks.weights_file import describe, weights_of
-from musigma.types import ConfigError, WeightsError
+from musigma.types import ConfigError, WeightsError, short_repr, shortened
 
 SIZE = {"num_blocks": 1, "width": 4}
 CALIBRATION = {
