@@ -439,7 +439,7 @@ def test_bytes_are_refused():
     ("name", "settings", "message"),
     [
         ("charbonnier", {"epsilon": 0.0}, "epsilon must be above 0 and finite, got 0.0"),
-        ("expected_l1", {"samples": 0}, "samples must be from 1 to 1000000, got 0"),
+        ("expected_l1", {"samples": 0}, "samples must be from 1 to 1024, got 0"),
         ("expected_l1", {"distribution": "norml"}, "called 'norml'; did you mean 'normal'"),
         ("fixed_sigma", {"noise_std": -1.0}, "0 or more and finite, got -1.0"),
         ("sigma_quantile", {"level": 1.0}, "between 0 and 1, got 1.0"),
