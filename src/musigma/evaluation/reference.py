@@ -85,8 +85,10 @@ def soften(degraded: Tensor) -> Tensor:
         degraded: ``(1, C, H, W)`` in ``[0, 1]``; what comes back is rounded to 8 bits.
 
     Example:
-        >>> float(soften(torch.full((1, 3, 16, 16), 0.2)).std())
-        0.0
+        >>> dot = torch.zeros(1, 1, 9, 9)
+        >>> dot[..., 4, 4] = 1
+        >>> 0.5 < float(soften(dot)[0, 0, 4, 4]) < 0.8
+        True
     """
     kernels = gaussian_kernels(torch.tensor([SOFTENING_STD]), radius=SOFTENING_RADIUS)
     return quantise(blur(degraded, kernels))

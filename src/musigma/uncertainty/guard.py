@@ -156,7 +156,7 @@ def fit_reference(
         >>> inputs = [PictureStatistics(noise_std=0.1 * i, coarse_noise_std=0.1 * i, sharpness=-5.0,
         ...                             rolloff=-2.0, block_edges=0.0) for i in range(20)]
         >>> round(fit_reference(inputs).limits["noise_std"].high, 1)
-        2.4
+        2.6
     """
     if len(inputs) < LEAST_INPUTS:
         return None
