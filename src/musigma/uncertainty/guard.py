@@ -67,13 +67,14 @@ class _Tails(NamedTuple):
 # Chosen by ten-fold cross-validation on DIV2K_crops, so that at most 5 % of clean inputs are spoken
 # of. Softness gets nearly all of it: unknown blur costs the most coverage, and is hard to tell.
 # In a mixture one way of degrading may lie at the limits as a whole, such as the strongest blur, so
-# that hardly any input is left outside. Its levels of noise spread over octaves.
+# that hardly any input is left outside. Its levels of noise spread over octaves. A mixture has no
+# `detail`, which elsewhere tells better what a low rolloff would tell.
 _TAILS = {
-    "noise_std": _Tails(None, 0.0, 0.2, of_mixture=(None, 0.0, 0.02)),
+    "noise_std": _Tails(None, 0.0, 0.15, of_mixture=(None, 0.0, 0.02)),
     "coarse_noise_std": _Tails(None, 0.0, 0.1, of_mixture=(None, 0.0, 0.02)),
     "colour_grain_std": _Tails(None, 0.0, 0.15, least=0.2, of_mixture=(None, 0.0, 0.05)),
     "sharpness": _Tails(0.0, 0.0, 0.3, of_mixture=(0.0, 0.0, 0.1)),
-    "rolloff": _Tails(0.0, 0.0, 0.35, of_mixture=(0.0, 0.0, 0.1)),
+    "rolloff": _Tails(None, 0.0, 0.35, of_mixture=(0.0, 0.0, 0.1)),
     "softest_direction": _Tails(0.0, None, 0.3, of_mixture=(0.01, None, 0.0)),
     "detail": _Tails(0.02, None, 0.0),
     "block_edges": _Tails(None, 0.0, 0.1, least=0.1, of_mixture=(None, 0.0, 0.1)),
@@ -156,7 +157,7 @@ def fit_reference(
         >>> inputs = [PictureStatistics(noise_std=0.1 * i, coarse_noise_std=0.1 * i, sharpness=-5.0,
         ...                             rolloff=-2.0, block_edges=0.0) for i in range(20)]
         >>> round(fit_reference(inputs).limits["noise_std"].high, 1)
-        2.6
+        2.4
     """
     if len(inputs) < LEAST_INPUTS:
         return None
