@@ -1,0 +1,73 @@
+"""The scientific formats: which library reads them, and how to open and write a file."""
+
+from contextlib import AbstractContextManager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from musigma.images.listing import image_error
+from musigma.images.science.image import FormatName, PlaneWriter, Result, ScienceImage
+from musigma.types import ConfigError
+
+_MODULES: dict[FormatName, str] = {
+    "GeoTIFF": "geotiff",
+    "OME-TIFF": "ome_tiff",
+    "FITS": "fits",
+    "EXR": "exr",
+}
+LIBRARIES: dict[FormatName, str] = {
+    "GeoTIFF": "rasterio",
+    "OME-TIFF": "tifffile",
+    "FITS": "astropy",
+    "EXR": "OpenEXR",
+}
+"""The package that reads and writes each format."""
+
+IN_MEMORY: tuple[FormatName, ...] = ("EXR",)
+"""Formats whose whole picture and result are in memory."""
+
+
+def open_science(path: Path, format_name: FormatName, *, max_pixels: int) -> ScienceImage:
+    """Open a scientific file.
+
+    Args:
+        path: The file.
+        format_name: Its format, from `musigma.images.science.recognise.science_format`.
+        max_pixels: A picture with more pixels is refused where its format is read as a whole.
+
+    Raises:
+        ImageError: If the file cannot be read, or the package for it is not installed.
+    """
+    try:
+        image: ScienceImage = _module(format_name).read(path)
+    except ImportError as error:
+        raise _not_installed(path, format_name) from error
+    num_pixels = image.shape[1] * image.shape[2]
+    if format_name in IN_MEMORY and num_pixels > max_pixels:
+        image.close()
+        text = f"{image.shape[2]} x {image.shape[1]} pixels are more than the limit of {max_pixels}"
+        raise image_error(path, f"{text}; set `max_pixels` to more")
+    return image
+
+
+def science_writer(
+    path: Path, image: ScienceImage, result: Result
+) -> AbstractContextManager[PlaneWriter]:
+    """Open a file for the result in the format of its source.
+
+    It appears when the block ends without an error.
+    """
+    if result.scale < 1:
+        raise ConfigError(f"the zoom factor must be 1 or more, got {result.scale}")
+    writer: AbstractContextManager[PlaneWriter] = _module(image.format).writer(path, image, result)
+    return writer
+
+
+def _module(format_name: FormatName) -> Any:
+    return import_module(f"musigma.images.science.{_MODULES[format_name]}")
+
+
+def _not_installed(path: Path, format_name: FormatName) -> Exception:
+    library = LIBRARIES[format_name]
+    text = f"is a {format_name} file, and {library} is not installed to read it"
+    return image_error(path, f"{text}; pip install 'musigma[science]'")
