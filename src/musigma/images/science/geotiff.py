@@ -107,7 +107,11 @@ def writer(path: Path, image: ScienceImage, result: Result) -> Iterator["GeoTiff
     height, width = result.size_of(image)
     num_bands = image.shape[0] + len(image.value_planes) * result.has_errors
     profile = info.profile | {"width": width, "height": height, "count": num_bands}
-    profile["transform"] = info.profile["transform"] @ rasterio.Affine.scale(1 / result.scale)
+    transform = info.profile["transform"]
+    if transform.is_identity:  # what rasterio gives for a file that has none
+        del profile["transform"]
+    else:
+        profile["transform"] = transform @ rasterio.Affine.scale(1 / result.scale)
     with (
         _quiet(),
         atomic_write(path) as file,
