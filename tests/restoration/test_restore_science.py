@@ -119,6 +119,36 @@ def test_scientific_files_and_photographs_in_one_batch(tmp_path):
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["a.tif", "b.png"]
 
 
+def test_too_little_memory_is_told_with_what_is_needed(tmp_path):
+    path = scene(tmp_path)
+    with pytest.raises(ImageError, match="rows of 60 pixels and one tile need 1 MiB") as error:
+        restored(bicubic(), path, memory=2**17)
+    assert str(error.value).endswith("set `memory` to that or more")
+
+
+FULL_DISK = """
+import resource, signal, sys
+from musigma.cli.main import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+main()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs the limits of Linux")
+@pytest.mark.parametrize("compress", [None, "deflate"])
+def test_a_full_disk_leaves_no_result(tmp_path, compress):
+    noise = np.random.default_rng(0).integers(1, 255, (1, 400, 400), np.uint8)
+    profile = {"compress": compress} if compress else {}
+    write_geotiff(tmp_path / "a.tif", noise, **profile)
+    words = ["upscale", tmp_path / "a.tif", "-o", tmp_path / "out", "--model", "bicubic", "-s", "2"]
+    command = [sys.executable, "-c", FULL_DISK, *map(str, words), "--device", "cpu"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "error: " in done.stderr
+    assert not list((tmp_path / "out").glob("*.tif"))
+
+
 PROGRAM = """
 import resource, sys
 from musigma.cli.main import main

@@ -4,6 +4,7 @@ Planes are restored one group after the other, each from top to bottom, so that 
 needs the memory of some of its rows.
 """
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -20,7 +21,7 @@ from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.functional.resize import resize
 from musigma.images.image_io import BAND
 from musigma.images.listing import ImageSource, image_error
-from musigma.images.science.formats import open_science, science_writer
+from musigma.images.science.formats import COLLECTED_ROWS, open_science, science_writer
 from musigma.images.science.image import FormatName, PlaneWriter, Result, ScienceImage, Values
 from musigma.images.science.value_range import (
     Sampled,
@@ -32,6 +33,7 @@ from musigma.images.science.value_range import (
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Strips, predict_strips
+from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.options import Options
 from musigma.restoration.promise import Promise, science_promise
 from musigma.types import ImageError, Prediction
@@ -42,6 +44,7 @@ NOISE_SIDE = 1024
 """The noise level is estimated from so many rows and columns of the middle."""
 
 _ROUNDING_VARIANCE = 1 / 12  # of rounding to integers
+_CONVERTED_BYTES = 6 * 8  # for each value of the rows that are converted to the units of the file
 _KERNEL_RADIUS = 2  # of bicubic interpolation, in rows of the source
 _MEANINGS = {
     "std": "calibrated standard deviation of the error of each value, in the units of the values",
@@ -196,7 +199,7 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
     planes, applied = plan_groups(model, image)
     groups = [NormalisedPlanes(image, group, value_range, fills) for group in planes]
     options = replace(options, engine=engine.name.split()[0])
-    options = replace(options, memory=_memory_for_tiles(image, model.scale, options.memory))
+    options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
     looked_at = groups[0] if groups[0].shape[1] in (1, 3) else _first_plane(groups[0])
     statistics = measure(looked_at)
     noise = noise_of(statistics)
@@ -365,13 +368,20 @@ def _repeated(mask: NDArray[np.bool_], top: int, num_rows: int, scale: int) -> N
     return mask.repeat(scale, 0)[offset : offset + num_rows].repeat(scale, 1)
 
 
-def _memory_for_tiles(image: ScienceImage, scale: int, memory: int) -> int:
+def _memory_for_tiles(
+    model: Model, image: ScienceImage, planes: list[tuple[int, ...]], options: Options
+) -> int:
     """Return what the rows that are converted and collected leave of the memory."""
-    width = image.shape[2] * scale
+    width = image.shape[2] * model.scale
     largest = max(dtype.itemsize for dtype in image.dtypes)
-    converted = BAND * width * 8 * 6
-    collected = 2 * 256 * width * largest * 3
-    return max(1, memory - converted - collected)
+    num_planes = max(map(len, planes)) * (1 + model.has_sigma)
+    taken = width * (BAND * _CONVERTED_BYTES + num_planes * COLLECTED_ROWS * largest)
+    least = least_memory_for_tiles(model.network, width=image.shape[2])
+    if options.tile is None and options.memory - taken < least:
+        needed = math.ceil((taken + least) / 2**20)
+        text = f"rows of {width} pixels and one tile need {needed} MiB of memory"
+        raise image_error(image.path, f"{text}; set `memory` to that or more")
+    return max(1, options.memory - taken)
 
 
 def _record(

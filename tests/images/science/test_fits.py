@@ -127,3 +127,15 @@ def test_a_file_without_a_picture_is_refused(tmp_path):
     fits.PrimaryHDU().writeto(tmp_path / "a.fits")
     with pytest.raises(ImageError, match=r"a\.fits: holds no picture"):
         restored(bicubic(2), tmp_path / "a.fits")
+
+
+def test_a_compressed_picture(tmp_path):
+    data = waves(18, 25, high=3000).astype(np.int16)
+    hdus = [fits.PrimaryHDU(), fits.CompImageHDU(data, header_of_a_sky(), name="SCI")]
+    fits.HDUList(hdus).writeto(tmp_path / "a.fits")
+    done = restored(unchanged(), tmp_path / "a.fits")
+    with fits.open(done.output) as result:
+        result.verify("exception")
+        np.testing.assert_array_equal(result["SCI"].data, data)
+        assert result["SCI"].header["CRPIX1"] == 14.0
+        assert "ZCMPTYPE" not in result["SCI"].header

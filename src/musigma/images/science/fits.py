@@ -67,6 +67,9 @@ def read(path: Path) -> ScienceImage:
         file.close()
         text = "its WCS has distortion tables, which are not scaled here"
         raise image_error(path, f"{text}; remove them, or resample it to a WCS without them")
+    if header["BITPIX"] not in _DTYPES:
+        file.close()
+        raise image_error(path, "its values are 64-bit integers; store them as floating point")
     data = hdu.data
     info = _info_of(file, header, data)
     planes = data.reshape(-1, *data.shape[-2:])

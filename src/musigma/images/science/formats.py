@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from musigma.images.listing import image_error
+from musigma.images.science.geotiff import BLOCK
 from musigma.images.science.image import FormatName, PlaneWriter, Result, ScienceImage
 from musigma.types import ConfigError
 
@@ -25,6 +26,9 @@ LIBRARIES: dict[FormatName, str] = {
 
 IN_MEMORY: tuple[FormatName, ...] = ("EXR",)
 """Formats whose whole picture and result are in memory."""
+
+COLLECTED_ROWS = 2 * BLOCK
+"""Rows of a plane that a writer may hold, while it joins them to blocks."""
 
 
 def open_science(path: Path, format_name: FormatName, *, max_pixels: int) -> ScienceImage:

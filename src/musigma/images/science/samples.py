@@ -33,6 +33,7 @@ def encode(
         largest = float(np.finfo(dtype).max)
         samples = np.clip(values, -largest, largest).astype(dtype)
         if missing is not None:
+            samples[samples == missing] = np.nextafter(dtype.type(missing), dtype.type(largest))
             samples[is_missing] = missing
         return samples
     low, high = integer_range(dtype, bits)
