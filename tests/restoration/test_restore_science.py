@@ -8,12 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from helpers.science import CALIBRATION, bicubic, restored, unchanged, waves, write_geotiff
 from musigma.images.listing import ImageSource
+from musigma.model import load, save
+from musigma.networks import create
 from musigma.restoration.batch import Failed, restore_files
 from musigma.restoration.options import Options
-from musigma.types import ImageError
+from musigma.types import ConfigError, ImageError
 
 rasterio = pytest.importorskip("rasterio", reason="needs rasterio (musigma[science])")
 
@@ -37,6 +40,23 @@ def test_the_range_is_declared_measured_or_given(tmp_path):
     assert (done.science.low, done.science.high) == (0, 1)
     done = restored(bicubic(), scene(tmp_path), value_range=(0, 10_000))
     assert (done.science.low, done.science.high, done.warnings) == (0, 10_000, [])
+
+
+def test_weights_of_five_channels_bring_their_range(tmp_path):
+    network = create("fsrcnn", scale=2, channels=5)
+    save(tmp_path / "own.safetensors", network, value_range=(0, 10_000))
+    model = load(tmp_path / "own.safetensors")
+    done = restored(model, scene(tmp_path, num_bands=5))
+    assert (done.science.low, done.science.high) == (0, 10_000)
+    assert done.science.range_origin == "stored with the weights"
+    assert done.science.applied == "all 5 bands jointly"
+    with rasterio.open(tmp_path / "a.tif") as source, rasterio.open(done.output) as result:
+        image = torch.from_numpy(source.read().astype(np.float32) / 10_000)[None]
+        expected = model.predict(image).mean[0].double().numpy() * 10_000
+        np.testing.assert_allclose(result.read(), expected.clip(0, 65535), atol=0.51)
+    wrong = replace(model, metadata={"value_range": "large"})
+    with pytest.raises(ConfigError, match="`value_range` of the weights must be two numbers"):
+        restored(wrong, scene(tmp_path, num_bands=5))
 
 
 def test_no_range_can_be_found_where_all_values_are_equal(tmp_path):

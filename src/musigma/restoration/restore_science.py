@@ -29,6 +29,7 @@ from musigma.images.science.value_range import (
     choose_range,
     range_warnings,
     sample_plane,
+    stored_range,
 )
 from musigma.model import Model
 from musigma.prediction.engines import Engine
@@ -194,7 +195,8 @@ def _check(source: ImageSource, options: Options) -> None:
 def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine) -> _Task:
     sampled = {plane: sample_plane(image, plane) for plane in image.value_planes}
     samples = [sample for sample in sampled.values() if sample is not None]
-    value_range = choose_range(image, samples, options.value_range)
+    of_weights = stored_range(model.metadata)
+    value_range = choose_range(image, samples, given=options.value_range, of_weights=of_weights)
     fills = {p: value_range.low if s is None else s.median for p, s in sampled.items()}
     planes, applied = plan_groups(model, image)
     groups = [NormalisedPlanes(image, group, value_range, fills) for group in planes]

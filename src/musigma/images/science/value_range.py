@@ -1,7 +1,8 @@
 """Which values of a scientific file are black and white for a network."""
 
 import math
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,20 +61,27 @@ def sample_plane(image: ScienceImage, plane: int) -> Sampled | None:
 
 
 def choose_range(
-    image: ScienceImage, samples: list[Sampled], given: tuple[float, float] | None
+    image: ScienceImage,
+    samples: list[Sampled],
+    *,
+    given: tuple[float, float] | None,
+    of_weights: tuple[float, float] | None = None,
 ) -> ValueRange:
-    """Return the range that was given, or that of the file, or that of the values that were seen.
+    """Return the range that was given, or that of the weights, of the file, or of what was seen.
 
     Args:
         image: The file.
         samples: What was seen of its planes.
         given: The range that the user gave.
+        of_weights: The range that is stored with the weights.
 
     Raises:
         ImageError: If all values are equal, so that no range can be found.
     """
     if given is not None:
         return ValueRange(*given, "given")
+    if of_weights is not None:
+        return ValueRange(*of_weights, "stored with the weights")
     if image.declared_range is not None:
         return ValueRange(*image.declared_range, "declared by the file")
     low = min((sample.low for sample in samples), default=0.0)
@@ -94,7 +102,7 @@ def range_warnings(value_range: ValueRange, samples: list[Sampled]) -> list[str]
         >>> range_warnings(ValueRange(0.0, 65535.0, "declared by the file"), seen)
         ['Its values lie between 300 and 9000, and the range is 0 to 65535; --range suits better.']
     """
-    if value_range.origin == "given" or not samples:
+    if value_range.origin in ("given", "stored with the weights") or not samples:
         return []
     low, high = min(sample.low for sample in samples), max(sample.high for sample in samples)
     if value_range.origin == "measured in the file":
@@ -106,6 +114,27 @@ def range_warnings(value_range: ValueRange, samples: list[Sampled]) -> list[str]
         text = f"Its values lie between {low:g} and {high:g}, and the range is"
         return [f"{text} {value_range.low:g} to {value_range.high:g}; --range suits better."]
     return []
+
+
+def stored_range(metadata: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Return the range in the metadata of weights, under ``value_range``; `None` where none is.
+
+    Example:
+        >>> stored_range({"value_range": [0, 10000]}), stored_range({})
+        ((0.0, 10000.0), None)
+    """
+    stored = metadata.get("value_range")
+    if stored is None:
+        return None
+    try:
+        low, high = map(float, stored)
+    except (TypeError, ValueError):
+        low = high = 0.0
+    if not low < high or not math.isfinite(high - low):
+        raise ConfigError(
+            f"`value_range` of the weights must be two numbers, the lower first, got {stored!r}"
+        )
+    return low, high
 
 
 def parse_range(text: str | None) -> tuple[float, float] | None:
