@@ -111,7 +111,7 @@ def test_a_missing_value_does_not_disturb_those_far_from_it(tmp_path):
     assert np.isnan(results[1]).sum() == 4
 
 
-@pytest.mark.parametrize(("dtype", "step"), [("uint16", 1.0), ("uint8", 0.125), ("float32", 0)])
+@pytest.mark.parametrize(("dtype", "step"), [("uint16", 1.0), ("uint8", 0.25), ("float32", 0)])
 def test_errors_are_in_the_units_of_the_file(tmp_path, dtype, step):
     high = 255 if dtype == "uint8" else 10_000
     write_geotiff(tmp_path / "a.tif", stack(1, dtype, 0.9 * high))
@@ -153,7 +153,7 @@ def test_colours_go_jointly_and_others_band_by_band(tmp_path):
         assert [c.name for c in result.colorinterp][:3] == ["red", "green", "blue"]
         errors = result.read([5, 6, 7]) * result.scales[4]
     std = 2 * np.maximum(sigma, 1e-6) * 255
-    np.testing.assert_allclose(errors, np.minimum(np.hypot(std, 12**-0.5), 255 / 8), atol=0.07)
+    np.testing.assert_allclose(errors, np.minimum(np.hypot(std, 12**-0.5), 255 / 4), atol=0.13)
 
 
 def test_alpha_is_enlarged_and_has_no_error(tmp_path):
@@ -209,6 +209,56 @@ def test_control_points_move_with_the_pixels(tmp_path):
         moved, crs = result.gcps
         assert crs == rasterio.CRS.from_epsg(4326)
     assert [(p.row, p.col, p.x, p.y) for p in moved] == [(0, 0, 7, 50), (8, 18, 16, 46)]
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_a_mask_comes_back(tmp_path, scale):
+    bands = stack(2, size=(BLOCK // 2 + 9, 40))
+    mask = np.ones(bands.shape[1:], bool)
+    mask[100:, 7:20] = False
+    with rasterio.Env(GDAL_TIFF_INTERNAL_MASK=True):
+        write_geotiff(tmp_path / "a.tif", bands)
+        with rasterio.open(tmp_path / "a.tif", "r+") as source:
+            source.write_mask(mask)
+    done = restored(unchanged() if scale == 1 else bicubic(2), tmp_path / "a.tif")
+    assert not any("mask" in text for text in done.warnings)
+    with rasterio.open(done.output) as result:
+        expected = mask.repeat(scale, 0).repeat(scale, 1)
+        np.testing.assert_array_equal(result.dataset_mask() > 0, expected)
+        if scale == 1:
+            np.testing.assert_array_equal(result.read([1, 2])[:, mask], bands[:, mask])
+    assert [path.name for path in done.output.parent.iterdir()] == ["a.tif"]
+
+
+def test_rational_polynomials_move_with_the_pixels(tmp_path):
+    from rasterio.rpc import RPC
+
+    ones = [1.0] + [0.0] * 19
+    rpc = RPC(
+        height_off=100.0,
+        height_scale=50.0,
+        lat_off=48.0,
+        lat_scale=0.1,
+        line_den_coeff=ones,
+        line_num_coeff=[0.0, 0.0, -1.0] + [0.0] * 17,
+        line_off=9.5,
+        line_scale=10.0,
+        long_off=11.0,
+        long_scale=0.1,
+        samp_den_coeff=ones,
+        samp_num_coeff=[0.0, 1.0] + [0.0] * 18,
+        samp_off=14.5,
+        samp_scale=15.0,
+        err_bias=None,
+        err_rand=None,
+    )
+    write_geotiff(tmp_path / "a.tif", stack(1), transform=None, crs=None, rpcs=rpc)
+    done = restored(bicubic(2), tmp_path / "a.tif")
+    with rasterio.open(done.output) as result:
+        moved = result.rpcs
+    assert (moved.line_off, moved.samp_off) == (19.5, 29.5)
+    assert (moved.line_scale, moved.samp_scale) == (20.0, 30.0)
+    assert moved.lat_off == rpc.lat_off
 
 
 def test_classes_are_refused(tmp_path):

@@ -26,9 +26,10 @@ BLOCK = 256
 CACHE_MEGABYTES = 64
 """Blocks that GDAL keeps in memory."""
 
-STEPS_OF_8_BIT = 8
-"""An error in an 8-bit band is stored in steps of 1/8; the band says so in its scale."""
+STEPS_OF_8_BIT = 4
+"""An error in an 8-bit band is stored in steps of 1/4, up to 63.75; its scale says so."""
 
+_MASK = 0  # stands for the mask among the numbers of bands
 _LOSSLESS = ("deflate", "lzw", "zstd", "packbits", "lzma")
 _COLOURS = ("red", "green", "blue")
 
@@ -49,6 +50,7 @@ class _Info:
     colours: tuple[Any, ...]
     gcps: tuple[list[Any], Any]
     rpcs: Any
+    has_mask: bool
 
 
 def read(path: Path) -> ScienceImage:
@@ -78,6 +80,8 @@ def read(path: Path) -> ScienceImage:
         values = samples.astype(np.float64)
         if info.nodata is not None:
             values[samples == info.nodata] = np.nan
+        if info.has_mask:
+            values[dataset.read_masks(plane + 1, window=window) == 0] = np.nan
         return values
 
     names = [name or f"band {index}" for index, name in enumerate(dataset.descriptions, 1)]
@@ -94,7 +98,7 @@ def read(path: Path) -> ScienceImage:
         read=read_part,
         close=dataset.close,
         metadata=info,
-        left_out=_left_out(dataset),
+        left_out=("the overviews",) if dataset.overviews(1) else (),
     )
 
 
@@ -116,7 +120,9 @@ def writer(path: Path, image: ScienceImage, result: Result) -> Iterator["GeoTiff
         _quiet(),
         atomic_write(path) as file,
         # Side files would be named after the temporary file.
-        rasterio.Env(GDAL_CACHEMAX=CACHE_MEGABYTES, GDAL_PAM_ENABLED=False),
+        rasterio.Env(
+            GDAL_CACHEMAX=CACHE_MEGABYTES, GDAL_PAM_ENABLED=False, GDAL_TIFF_INTERNAL_MASK=True
+        ),
         rasterio.open(file.name, "w", **profile) as dataset,
     ):
         _describe(dataset, image, result)
@@ -131,11 +137,14 @@ class GeoTiffWriter:
     def __init__(self, dataset: Any, image: ScienceImage) -> None:
         self.dataset, self.dtype, self.info = dataset, image.dtypes[0], image.metadata
         self.error_bands = _error_bands(image)
+        self.masked_plane = image.value_planes[0] if self.info.has_mask else None
         self.blocks: dict[int, tuple[int, list[NDArray[Any]]]] = {}  # top and rows of each band
 
     def write(self, plane: int, top: int, values: Values, errors: Values | None) -> None:
         """Write rows of a band and of its errors."""
         self._add(plane + 1, top, self._encode(values))
+        if plane == self.masked_plane:
+            self._add(_MASK, top, np.isfinite(values))
         if errors is not None:
             steps = error_steps(self.dtype)
             self._add(self.error_bands[plane], top, self._encode(errors * steps))
@@ -162,7 +171,11 @@ class GeoTiffWriter:
 
         top, rows = self.blocks.pop(band)
         samples = np.concatenate(rows)
-        self.dataset.write(samples, band, window=Window(0, top, samples.shape[1], len(samples)))
+        window = Window(0, top, samples.shape[1], len(samples))
+        if band == _MASK:
+            self.dataset.write_mask(samples, window=window)
+        else:
+            self.dataset.write(samples, band, window=window)
 
 
 def error_steps(dtype: np.dtype[Any]) -> int:
@@ -170,7 +183,7 @@ def error_steps(dtype: np.dtype[Any]) -> int:
 
     Example:
         >>> error_steps(np.dtype("uint8")), error_steps(np.dtype("uint16"))
-        (8, 1)
+        (4, 1)
     """
     return STEPS_OF_8_BIT if dtype.itemsize == 1 else 1
 
@@ -186,6 +199,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _info_of(dataset: Any) -> _Info:
+    from rasterio.enums import MaskFlags
+
     bits = dataset.tags(1, ns="IMAGE_STRUCTURE").get("NBITS")
     compression = str(dataset.profile.get("compress", "")).lower()
     profile = {
@@ -219,6 +234,7 @@ def _info_of(dataset: Any) -> _Info:
         colours=dataset.colorinterp,
         gcps=dataset.gcps,
         rpcs=dataset.rpcs,
+        has_mask=[MaskFlags.per_dataset] in dataset.mask_flag_enums,
     )
 
 
@@ -250,14 +266,6 @@ def _statistics_range(band_tags: list[dict[str, str]]) -> tuple[float, float] | 
     except (KeyError, ValueError):
         return None
     return (low, high) if math.isfinite(low) and low < high < math.inf else None
-
-
-def _left_out(dataset: Any) -> tuple[str, ...]:
-    from rasterio.enums import MaskFlags
-
-    has_mask = [MaskFlags.per_dataset] in dataset.mask_flag_enums
-    overviews = ("the overviews",) if dataset.overviews(1) else ()
-    return (*(("the mask",) if has_mask else ()), *overviews)
 
 
 def _error_bands(image: ScienceImage) -> dict[int, int]:

@@ -6,8 +6,8 @@ from typing import BinaryIO, Literal
 
 from musigma.images.science.image import FormatName
 
-GEO_TAGS = frozenset({33550, 33922, 34264, 34735, 42112, 42113})
-"""Pixel scale, tie points, transformation and keys of GeoTIFF; metadata and nodata of GDAL."""
+GEO_TAGS = frozenset({33550, 33922, 34264, 34735, 42112, 42113, 50844})
+"""Pixel scale, tie points, transformation and keys of GeoTIFF; metadata and nodata of GDAL; RPC."""
 
 PICTURE_SAMPLES = 4
 """A TIFF with more samples for each pixel is no photograph."""
