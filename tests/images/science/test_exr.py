@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.science import bicubic, restored, unchanged, waves
+from musigma.types import ImageError
 
 exr = pytest.importorskip("OpenEXR", reason="needs OpenEXR (musigma[science])")
 
@@ -66,3 +67,19 @@ def test_labels_are_repeated(tmp_path):
     write(tmp_path / "a.exr", planes)
     result = channels_of(restored(bicubic(2), tmp_path / "a.exr").output)
     np.testing.assert_array_equal(result["id"], planes["id"].repeat(2, 0).repeat(2, 1))
+
+
+def test_a_huge_picture_is_refused_before_it_is_read(tmp_path):
+    write(tmp_path / "a.exr", bright(np.float16))
+    with pytest.raises(ImageError, match="its pictures of 450 pixels are larger than the limit"):
+        restored(bicubic(2), tmp_path / "a.exr", max_pixels=449)
+
+
+def test_damaged_pixels_are_refused_and_nothing_is_printed(tmp_path, capsys):
+    noise = np.random.default_rng(0).random((64, 64)).astype(np.float32)
+    write(tmp_path / "a.exr", {"Y": noise})
+    data = (tmp_path / "a.exr").read_bytes()
+    (tmp_path / "a.exr").write_bytes(data[: len(data) // 2])
+    with pytest.raises(ImageError, match="cannot be read as EXR"):
+        restored(bicubic(2), tmp_path / "a.exr")
+    assert capsys.readouterr().out == ""

@@ -1,7 +1,8 @@
 """EXR through OpenEXR: values may exceed 1; the errors of ``R`` are the channel ``sigma.R``."""
 
+import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Result, Role, ScienceImage, Values
 from musigma.images.science.samples import encode
+from musigma.types import first_line
 
 _LOSSLESS = ("NO", "RLE", "ZIPS", "ZIP", "PIZ", "ZSTD")
 _MADE_ANEW = ("channels", "type", "tiles", "compression", "chunkCount", "name", "preview")
@@ -32,11 +34,16 @@ def read(path: Path) -> ScienceImage:
     """
     import OpenEXR
 
+    printed = io.StringIO()
     try:
-        file = OpenEXR.File(str(path), separate_channels=True)
+        # OpenEXR prints a warning where pixels are damaged, and stdout is for results.
+        with redirect_stdout(printed):
+            file = OpenEXR.File(str(path), separate_channels=True)
+        if printed.getvalue():
+            raise ValueError(printed.getvalue())
         header, channels = file.header(), file.channels()
     except (RuntimeError, OSError, ValueError) as error:
-        raise image_error(path, f"cannot be read as EXR ({error})") from error
+        raise image_error(path, f"cannot be read as EXR ({first_line(error)})") from error
     if len(file.parts) != 1:
         text = f"has {len(file.parts)} parts, and one is expected"
         raise image_error(path, f"{text}; write the part as a file of its own")
@@ -63,6 +70,18 @@ def read(path: Path) -> ScienceImage:
         close=lambda: None,
         metadata=_Info(header),
     )
+
+
+def num_pixels(path: Path) -> int:
+    """Return the number of pixels that an EXR file declares, without reading them."""
+    import OpenEXR
+
+    try:
+        header = OpenEXR.File(str(path), header_only=True).header()
+        first, last = (np.asarray(corner, np.int64) for corner in header["dataWindow"])
+    except (RuntimeError, OSError, ValueError, KeyError) as error:
+        raise image_error(path, f"cannot be read as EXR ({first_line(error)})") from error
+    return int(np.prod(last - first + 1))
 
 
 @contextmanager

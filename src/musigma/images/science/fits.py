@@ -17,6 +17,7 @@ import numpy as np
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Result, Role, ScienceImage, Values
 from musigma.images.science.samples import RawPlanes, encode
+from musigma.types import ImageError, first_line
 
 _PADDING = 2880  # a FITS file is made of blocks of this size
 _DTYPES = {8: "u1", 16: ">i2", 32: ">i4", -32: ">f4", -64: ">f8"}
@@ -56,19 +57,26 @@ def read(path: Path) -> ScienceImage:
 
     try:
         file = fits.open(path, do_not_scale_image_data=True, memmap=True)
-        hdu = _choose(file)
-    except OSError as error:
-        raise image_error(path, f"cannot be read as FITS ({error})") from error
-    if hdu is None:
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise image_error(path, f"cannot be read as FITS ({first_line(error)})") from error
+    try:
+        return _opened(path, file)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         file.close()
+        if isinstance(error, ImageError):
+            raise
+        raise image_error(path, f"cannot be read as FITS ({first_line(error)})") from error
+
+
+def _opened(path: Path, file: Any) -> ScienceImage:
+    hdu = _choose(file)
+    if hdu is None:
         raise image_error(path, "holds no picture: no part of it has two axes or more")
     header = hdu.header
     if any(_TABLES.fullmatch(key) for key in header):
-        file.close()
         text = "its WCS has distortion tables, which are not scaled here"
         raise image_error(path, f"{text}; remove them, or resample it to a WCS without them")
     if header["BITPIX"] not in _DTYPES:
-        file.close()
         raise image_error(path, "its values are 64-bit integers; store them as floating point")
     data = hdu.data
     info = _info_of(file, header, data)

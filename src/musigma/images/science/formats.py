@@ -24,9 +24,6 @@ LIBRARIES: dict[FormatName, str] = {
 }
 """The package that reads and writes each format."""
 
-IN_MEMORY: tuple[FormatName, ...] = ("EXR",)
-"""Formats whose whole picture and result are in memory."""
-
 COLLECTED_ROWS = 2 * BLOCK
 """Rows of a plane that a writer may hold, while it joins them to blocks."""
 
@@ -37,21 +34,28 @@ def open_science(path: Path, format_name: FormatName, *, max_pixels: int) -> Sci
     Args:
         path: The file.
         format_name: Its format, from `musigma.images.science.recognise.science_format`.
-        max_pixels: A picture with more pixels is refused where its format is read as a whole.
+        max_pixels: A picture with more pixels is refused where its format is not read in parts,
+            which are EXR and a plane of OME-TIFF.
 
     Raises:
         ImageError: If the file cannot be read, or the package for it is not installed.
     """
     try:
-        image: ScienceImage = _module(format_name).read(path)
+        module = _module(format_name)
+        if format_name == "EXR":  # which is read as a whole when it is opened
+            _check_size(path, module.num_pixels(path), max_pixels)
+        image: ScienceImage = module.read(path)
+        if format_name == "OME-TIFF":
+            _check_size(path, image.shape[1] * image.shape[2], max_pixels)
     except ImportError as error:
         raise _not_installed(path, format_name) from error
-    num_pixels = image.shape[1] * image.shape[2]
-    if format_name in IN_MEMORY and num_pixels > max_pixels:
-        image.close()
-        text = f"{image.shape[2]} x {image.shape[1]} pixels are more than the limit of {max_pixels}"
-        raise image_error(path, f"{text}; set `max_pixels` to more")
     return image
+
+
+def _check_size(path: Path, num_pixels: int, max_pixels: int) -> None:
+    if num_pixels > max_pixels:
+        text = f"its pictures of {num_pixels} pixels are larger than the limit of {max_pixels}"
+        raise image_error(path, f"{text}; set `max_pixels` to more")
 
 
 def science_writer(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Result, Role, ScienceImage, Values
 from musigma.images.science.samples import declared_range_of, encode
+from musigma.types import ImageError, first_line
 
 BLOCK = 256
 """Side of the blocks that are written."""
@@ -60,14 +61,30 @@ def read(path: Path) -> ScienceImage:
         ImageError: If it is no such file, or holds classes or complex values.
     """
     import rasterio
-    from rasterio.windows import Window
 
     with _quiet(), rasterio.Env(GDAL_CACHEMAX=CACHE_MEGABYTES):
         try:
             dataset = rasterio.open(path, driver="GTiff")
-        except rasterio.errors.RasterioIOError as error:
-            raise image_error(path, f"cannot be read as a GeoTIFF ({error})") from error
-        info = _info_of(dataset)
+        except rasterio.errors.RasterioError as error:
+            raise _unreadable(path, error) from error
+        try:
+            return _opened(path, dataset)
+        except Exception as error:
+            dataset.close()
+            if isinstance(error, ImageError):
+                raise
+            # The errors of GDAL have types that rasterio keeps to itself.
+            raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> ImageError:
+    return image_error(path, f"cannot be read as a GeoTIFF ({first_line(error)})")
+
+
+def _opened(path: Path, dataset: Any) -> ScienceImage:
+    from rasterio.windows import Window
+
+    info = _info_of(dataset)
     dtype = np.dtype(dataset.dtypes[0])
     _check(path, dataset, dtype)
 
@@ -75,8 +92,9 @@ def read(path: Path) -> ScienceImage:
         window = Window.from_slices(rows, columns)
         try:
             samples = dataset.read(plane + 1, window=window)
-        except rasterio.errors.RasterioIOError as error:
-            raise image_error(path, f"its pixels cannot be read ({error})") from error
+        except Exception as error:
+            text = f"its pixels cannot be read ({first_line(error)})"
+            raise image_error(path, text) from error
         values = samples.astype(np.float64)
         if info.nodata is not None:
             values[samples == info.nodata] = np.nan
@@ -240,10 +258,8 @@ def _info_of(dataset: Any) -> _Info:
 
 def _check(path: Path, dataset: Any, dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "iuf" or (dtype.kind != "f" and dtype.itemsize > 4):
-        dataset.close()
         raise image_error(path, f"its samples are {dtype}; expected integers or floating point")
     if "palette" in [colour.name for colour in dataset.colorinterp]:
-        dataset.close()
         text = "its values are classes with a colour table, which a network cannot restore"
         raise image_error(path, f"{text}; give a raster of measured values")
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Result, ScienceImage, Values
 from musigma.images.science.samples import RawPlanes, declared_range_of, encode
+from musigma.types import ImageError, first_line
 
 _BIG = 2**32 - 2**25  # a classic TIFF has 32-bit offsets
 _NO_PIXELS = ("BinData", "TiffData", "MetadataOnly")
@@ -49,12 +50,15 @@ def read(path: Path) -> ScienceImage:
     try:
         file = tifffile.TiffFile(path)
     except (OSError, ValueError) as error:
-        raise image_error(path, f"cannot be read as OME-TIFF ({error})") from error
+        raise image_error(path, f"cannot be read as OME-TIFF ({first_line(error)})") from error
     try:
         return _opened(path, file)
-    except BaseException:
+    except Exception as error:
         file.close()
-        raise
+        if isinstance(error, ImageError):
+            raise
+        # tifffile raises errors of many types for a damaged file.
+        raise image_error(path, f"cannot be read as OME-TIFF ({first_line(error)})") from error
 
 
 def _opened(path: Path, file: Any) -> ScienceImage:
@@ -67,12 +71,20 @@ def _opened(path: Path, file: Any) -> ScienceImage:
     if any(page is None for page in pages):
         raise image_error(path, "pictures of the stack are missing; write the whole stack")
     num_samples = dict(zip(series.axes, series.shape, strict=True)).get("S", 1)
+    size = (int(series.keyframe.imagelength), int(series.keyframe.imagewidth))
     lock = Lock()
 
     @lru_cache(maxsize=2)
     def decoded(index: int) -> NDArray[Any]:
-        samples = pages[index].asarray()
-        return np.moveaxis(samples, _sample_axis(samples, num_samples), 0)
+        try:
+            samples = pages[index].asarray()
+        except Exception as error:
+            text = f"picture {index} cannot be read ({first_line(error)})"
+            raise image_error(path, text) from error
+        planes = _planes_of(samples, num_samples)
+        if planes.shape != (num_samples, *size):
+            raise image_error(path, f"picture {index} has another size than the first one")
+        return planes
 
     def read_part(plane: int, rows: slice, columns: slice) -> Values:
         index, sample = divmod(plane, num_samples)
@@ -88,7 +100,7 @@ def _opened(path: Path, file: Any) -> ScienceImage:
     return ScienceImage(
         path=path,
         format="OME-TIFF",
-        shape=(num_planes, series.keyframe.imagelength, series.keyframe.imagewidth),
+        shape=(num_planes, *size),
         dtypes=(dtype,) * num_planes,
         names=_plane_names(root, series, num_samples),
         roles=("values",) * num_planes,
@@ -150,12 +162,12 @@ class OmeTiffWriter:
             self.errors.write(plane, top, errors)
 
 
-def _sample_axis(samples: NDArray[Any], num_samples: int) -> int:
-    """Return the axis of the samples of a pixel; a picture without one gets one of length 1."""
-    if samples.ndim == 2:
-        samples.shape = (1, *samples.shape)
-        return 0
-    return 0 if samples.shape[0] == num_samples and samples.shape[-1] != num_samples else -1
+def _planes_of(samples: NDArray[Any], num_samples: int) -> NDArray[Any]:
+    """Return a picture as planes, ``(samples, height, width)``, wherever its samples are."""
+    if samples.ndim < 3:
+        return samples[None]
+    is_last = samples.shape[-1] == num_samples and samples.shape[0] != num_samples
+    return np.moveaxis(samples, -1, 0) if is_last else samples
 
 
 def _parse(path: Path, text: str | None) -> ElementTree.Element:
