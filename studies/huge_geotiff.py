@@ -68,8 +68,8 @@ def compare(source: Path, result: Path, model: Model) -> dict[str, int]:
     import rasterio
 
     with rasterio.open(source) as small, rasterio.open(result) as large:
-        places = np.linspace(0, small.height - PIECE, 5).astype(int)
-        pieces = [_piece(small, large, model, top, left) for top in places for left in places]
+        starts = np.linspace(0, small.height - PIECE, 5).astype(int)
+        pieces = [_piece(small, large, model, top, left) for top in starts for left in starts]
     differences = np.stack([np.abs(ours.astype(int) - theirs) for ours, theirs in pieces])
     return {
         "samples": differences.size,

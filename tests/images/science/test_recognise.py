@@ -16,9 +16,9 @@ def tiff_of(tags, order="<", big=False):
     """Return the bytes of a TIFF that has nothing but a list of tags: (tag, type, count, value)."""
     mark = b"II" if order == "<" else b"MM"
     entries = b"".join(
-        struct.pack(f"{order}HH{'Q' if big else 'I'}", tag, kind, count)
+        struct.pack(f"{order}HH{'Q' if big else 'I'}", tag, field_type, count)
         + value.ljust(8 if big else 4, b"\0")
-        for tag, kind, count, value in tags
+        for tag, field_type, count, value in tags
     )
     if big:
         start = mark + struct.pack(f"{order}HHHQ", 43, 8, 0, 16)

@@ -206,10 +206,10 @@ def _plane_names(root: ElementTree.Element, series: Any, num_samples: int) -> tu
     ]
     names = []
     for index in np.ndindex(*(length for _, length in stack)):
-        place = {axis: n for (axis, _), n in zip(stack, index, strict=True)}
-        channel = place.pop("C", 0)
+        position = {axis: n for (axis, _), n in zip(stack, index, strict=True)}
+        channel = position.pop("C", 0)
         name = channels[channel] if channel < len(channels) else None
-        words = [name or f"channel {channel + 1}", *(f"{axis}{n}" for axis, n in place.items())]
+        words = [name or f"channel {channel + 1}", *(f"{axis}{n}" for axis, n in position.items())]
         names += [" ".join(words)] * num_samples
     return tuple(names)
 
