@@ -129,6 +129,15 @@ class SharedOptions:
         int | None,
         typer.Option(min=0, help="Page or frame to read of files with several, from 0."),
     ] = None
+    value_range: Annotated[
+        str | None,
+        typer.Option(
+            "--range",
+            metavar="LOW,HIGH",
+            help="Values of scientific files (GeoTIFF, OME-TIFF, FITS) that are black and white; "
+            "by default the file says them.",
+        ),
+    ] = None
     recursive: Annotated[bool, typer.Option(help="Search the folders below each folder.")] = False
     resume: Annotated[
         bool, typer.Option(help="Skip pictures that an earlier run has finished.")
@@ -142,9 +151,14 @@ class SharedOptions:
     @property
     def names_file(self) -> bool:
         """Whether the output is the file of one result, and not a folder."""
-        from musigma.images.listing import FORMAT_OF_SUFFIX, OTHER_PICTURES, READ_ONLY
+        from musigma.images.listing import (
+            FORMAT_OF_SUFFIX,
+            OTHER_PICTURES,
+            READ_ONLY,
+            SCIENCE_SUFFIXES,
+        )
 
-        suffixes = (*FORMAT_OF_SUFFIX, *OTHER_PICTURES, *READ_ONLY)
+        suffixes = (*FORMAT_OF_SUFFIX, *SCIENCE_SUFFIXES, *OTHER_PICTURES, *READ_ONLY)
         return self.output.suffix.lower() in suffixes and not self.output.is_dir()
 
     @property
@@ -175,6 +189,7 @@ class SharedOptions:
     def to_options(self, **others: Any) -> "Options":
         """Read the values that were typed; `others` go to `Options` unchanged."""
         from musigma.images.image_io import MAX_PIXELS
+        from musigma.images.science.value_range import parse_range
         from musigma.restoration.options import Options
 
         if self.json:
@@ -193,6 +208,7 @@ class SharedOptions:
             max_pixels=self.max_pixels or MAX_PIXELS,
             frame=self.frame,
             quality=self.quality,
+            value_range=parse_range(self.value_range),
             **others,
         )
 
