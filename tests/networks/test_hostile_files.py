@@ -344,3 +344,9 @@ def test_texts_are_cut():
     assert shortened("\x1b]0;owned\x07") == r"\x1b]0;owned\x07"
     assert len(short_repr("a" * 100)) <= 82
     assert len(short_repr(10**6000)) <= 80
+
+
+def test_gradients_are_as_before_after_a_file_that_asks_for_too_much(tmp_path):
+    with pytest.raises(WeightsError):
+        load(ours(tmp_path, settings={"num_blocks": 4096}))
+    assert torch.is_grad_enabled()
