@@ -23,8 +23,10 @@ def science_format(path: Path) -> FormatName | None:
 
     A TIFF is scientific if it has tags of GeoTIFF or GDAL, a description in OME-XML, or more than
     four samples for each pixel. A file that cannot be read is taken for an ordinary one; reading it
-    will say what is wrong.
+    will say what is wrong. So is what is no regular file: to open a pipe would wait for a writer.
     """
+    if not path.is_file():
+        return None
     try:
         with path.open("rb") as file:
             start = file.read(16)
