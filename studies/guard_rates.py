@@ -217,7 +217,13 @@ def main(path: Path) -> None:
     digests = {f"{n} x{s}": load(n, scale=s).digest for n, s in SHIPPED_MODELS}
     Record(
         kind="benchmark",
-        model={"name": "edsr-baseline, photo and drunet-small", "digests": digests},
+        model={
+            "name": "edsr-baseline, photo and drunet-small",
+            "digests": digests,
+            "digest": "",  # that of one model; here there are several
+            "params": 0,
+            "scale": 0,
+        },
         protocol={"name": "guard-rates", "folds": NUM_FOLDS, "least_inside": LEAST_INSIDE},
         data={
             "name": "DIV2K_crops; every fourth and every tenth of B100",

@@ -247,6 +247,26 @@ def photo_clean_table(records: Iterable[Record]) -> str:
     return markdown(headings, rows, num_text=2)
 
 
+GUARDED = {
+    "clean": "bicubic",
+    "JPEG 75": "bicubic | jpeg(75)",
+    "blur 1.6": "blur(1.6) | bicubic | round",
+    "noise 10": "bicubic | noise(10) | round",
+}
+"""Inputs of the table of the guard, and their names in its record."""
+
+
+def guard_table(records: Iterable[Record]) -> str:
+    """Share of the inputs that the guard speaks of, for the weights made for clean inputs."""
+    rows = []
+    for record in records:
+        if record.protocol["name"] == "guard-rates":
+            for data, part in (("DIV2K_crops, ten folds", "validation"), ("B100", "benchmark")):
+                for scale, rates in record.result[part].items():
+                    rows.append([data, scale, *(f"{rates[text]:.0%}" for text in GUARDED.values())])
+    return markdown(["pictures", "scale", *GUARDED], rows, num_text=2)
+
+
 def engines_table(records: Iterable[Record]) -> str:
     """Milliseconds of every engine on the machines that were measured."""
     rows = []
@@ -296,6 +316,7 @@ TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "unlike inputs": unlike_inputs_table,
     "photo": photo_table,
     "photo x1": photo_clean_table,
+    "guard": guard_table,
     "engines": engines_table,
     "recipe keys": recipe_keys_table,
 }
