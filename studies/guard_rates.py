@@ -9,6 +9,9 @@
   mixture and for inputs that they were not made for.
 - ``inside_or_warned``: degradations that no list names, for the weights for photographs at x2: how
   many inputs have at least 80 % of the values inside their 90 % interval, or are spoken of.
+- ``same_size``: the same for weights that do not enlarge. The denoiser is told a level of 25.
+
+Run ``python -m studies.shipped_references`` before it where the numbers of the guard have changed.
 """
 
 import sys
@@ -26,6 +29,7 @@ from musigma.degradations import parse
 from musigma.degradations.pairs import make_pair
 from musigma.evaluation.protocol import super_resolution
 from musigma.evaluation.record import Record, provenance
+from musigma.evaluation.reference import soften
 from musigma.functional.color import match_channels, quantise
 from musigma.functional.geometry import crop_to_multiple
 from musigma.functional.picture_statistics import PictureStatistics, measure
@@ -53,17 +57,35 @@ UNNAMED = (
     "blur(3, across=0.5, angle=30) | area | round",
     "motion(7, angle=60) | bicubic | round",
     "bicubic | poisson(3) | round",
+    "motion(10, angle=0) | area | round",
     "bicubic | noise(20, grain=0.7) | round",
+    "bicubic | noise(12, grain=1) | round",
     "bicubic | jpeg(15)",
     "bicubic | noise(8, grey=1) | jpeg(60)",
     "blur(1.2) | nearest | noise(4) | jpeg(80) | noise(3) | jpeg(70)",
+)
+UNNAMED_SAME_SIZE = (
+    "blur(1.5, across=0.3, angle=30) | round",
+    "motion(5, angle=60) | round",
+    "noise(30, grain=0.7) | round",
+    "jpeg(5)",
+)
+DENOISER_LEVEL = 25
+DENOISER_INPUTS = (
+    "noise(25) | round",
+    "noise(15) | round",
+    "noise(50) | round",
+    "noise(25, grain=0.7) | round",
+    "noise(25) | jpeg(90)",
 )
 SHIPPED_MODELS = (
     ("edsr-baseline", 2),
     ("edsr-baseline", 3),
     ("edsr-baseline", 4),
+    ("photo", 1),
     ("photo", 2),
     ("photo", 4),
+    ("drunet-small", 1),
 )
 NUM_FOLDS, SIDE, LEAST_INSIDE = 10, 192, 0.8
 
@@ -108,10 +130,17 @@ def speaking_share(reference: Reference, inputs: Iterable[PictureStatistics]) ->
 def validation_rates(dataset: Dataset, scale: int) -> dict[str, float]:
     """Return the shares with limits from nine tenths of the images, tried on the others."""
     inputs = {text: measured(dataset, text, scale) for text in BENCHMARK_INPUTS}
+    softened = [
+        measure(soften(degraded_by(CLEAN, scale, name)(target)))
+        for name, target in targets(dataset, scale)
+    ]
     shares: dict[str, list[float]] = {text: [] for text in inputs}
     order = np.random.default_rng(0).permutation(len(dataset.items))
     for tried in np.array_split(order, NUM_FOLDS):
-        reference = fit_reference([inputs[CLEAN][i] for i in np.setdiff1d(order, tried)])
+        fitted = np.setdiff1d(order, tried)
+        reference = fit_reference(
+            [inputs[CLEAN][i] for i in fitted], softened=[softened[i] for i in fitted]
+        )
         assert reference is not None
         for text, statistics in inputs.items():
             shares[text].append(speaking_share(reference, [statistics[i] for i in tried]))
@@ -141,17 +170,19 @@ def enlarged_rates(model: Model, dataset: Dataset) -> dict[str, float]:
     return shares
 
 
-def inside_or_warned(model: Model, dataset: Dataset) -> dict[str, dict[str, float]]:
+def inside_or_warned(
+    model: Model, dataset: Dataset, texts: Iterable[str], *, noise_std: float | None = None
+) -> dict[str, dict[str, float]]:
     """Return coverage, warnings and the share that has either, for a few crops of a set."""
     rows = {}
-    for text in UNNAMED:
+    for text in texts:
         inside, warned = [], []
         for name, image in targets(dataset, model.scale):
             target = image[..., :SIDE, :SIDE]
             degraded = degraded_by(text, model.scale, name)(target)
-            low, high = model.interval(model.predict(degraded))
+            low, high = model.interval(model.predict(degraded, noise_std=noise_std))
             inside.append(float(((low <= target) & (target <= high)).double().mean()))
-            warned.append(bool(model.check(degraded)))
+            warned.append(bool(model.check(degraded, noise_std=noise_std)))
         either = np.logical_or(np.array(inside) >= LEAST_INSIDE, warned)
         rows[text] = {
             "inside": float(np.mean(inside)),
@@ -176,11 +207,23 @@ def main(path: Path) -> None:
         shares = rates(model, subset(photos, 4), (*BENCHMARK_INPUTS, *OUTSIDE_PHOTO))
         result["photo"][f"x{scale}"] = shares | enlarged_rates(model, subset(photos, 4))
         print(scale, result["photo"][f"x{scale}"], flush=True)
-    result["inside_or_warned"] = dict(inside_or_warned(load("photo", scale=2), subset(photos, 10)))
+    few = subset(photos, 10)
+    photo, denoiser = (load(name, scale=1) for name in ("photo", "drunet-small"))
+    result["inside_or_warned"] = dict(inside_or_warned(load("photo", scale=2), few, UNNAMED))
+    result["same_size"] = {
+        "photo": inside_or_warned(photo, few, UNNAMED_SAME_SIZE),
+        "drunet-small": inside_or_warned(denoiser, few, DENOISER_INPUTS, noise_std=DENOISER_LEVEL),
+    }
     digests = {f"{n} x{s}": load(n, scale=s).digest for n, s in SHIPPED_MODELS}
     Record(
         kind="benchmark",
-        model={"name": "edsr-baseline and photo", "digests": digests},
+        model={
+            "name": "edsr-baseline, photo and drunet-small",
+            "digests": digests,
+            "digest": "",  # that of one model; here there are several
+            "params": 0,
+            "scale": 0,
+        },
         protocol={"name": "guard-rates", "folds": NUM_FOLDS, "least_inside": LEAST_INSIDE},
         data={
             "name": "DIV2K_crops; every fourth and every tenth of B100",

@@ -89,7 +89,7 @@ def _thinned(dataset: Dataset, name: str) -> Dataset:
 
 def main(scale: int, folder: Path, weights: str = "photo", device: str = "cpu") -> None:
     """Measure every row of a scale."""
-    model = load(weights, scale=scale).to(device)
+    model = replace(load(weights, scale=scale), name="photo").to(device)
     for row in rows_of(scale):
         print(measure(model, row, folder), flush=True)
 

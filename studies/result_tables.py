@@ -9,6 +9,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.record import Record, load_record
 from musigma.model import load
 from musigma.networks import weights_file
@@ -232,6 +233,40 @@ def photo_table(records: Iterable[Record]) -> str:
     return markdown(["input made by", "x2", "x4"], rows)
 
 
+def photo_clean_table(records: Iterable[Record]) -> str:
+    """PSNR and coverage of the weights for photographs that keep the size."""
+    rows = []
+    for record in records:
+        if (record.model.get("name"), record.model.get("scale")) == ("photo", 1):
+            made_by = record.protocol["degradation"].replace("|", r"\|")
+            shown = "real noise of cameras" if made_by == PAIRS else f"`{made_by}`"
+            result = record.result
+            scores = (f"{result[key]:.2f}" for key in ("psnr", "psnr_y"))
+            rows.append([record.data["name"], shown, *scores, f"{result['coverage']:.1%}"])
+    headings = ["set", "input made by", "PSNR on RGB (dB)", "PSNR on Y (dB)", "inside 90 %"]
+    return markdown(headings, rows, num_text=2)
+
+
+GUARDED = {
+    "clean": "bicubic",
+    "JPEG 75": "bicubic | jpeg(75)",
+    "blur 1.6": "blur(1.6) | bicubic | round",
+    "noise 10": "bicubic | noise(10) | round",
+}
+"""Inputs of the table of the guard, and their names in its record."""
+
+
+def guard_table(records: Iterable[Record]) -> str:
+    """Share of the inputs that the guard speaks of, for the weights made for clean inputs."""
+    rows = []
+    for record in records:
+        if record.protocol["name"] == "guard-rates":
+            for data, part in (("DIV2K_crops, ten folds", "validation"), ("B100", "benchmark")):
+                for scale, rates in record.result[part].items():
+                    rows.append([data, scale, *(f"{rates[text]:.0%}" for text in GUARDED.values())])
+    return markdown(["pictures", "scale", *GUARDED], rows, num_text=2)
+
+
 def engines_table(records: Iterable[Record]) -> str:
     """Milliseconds of every engine on the machines that were measured."""
     rows = []
@@ -280,6 +315,8 @@ TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "short speed": short_speed_table,
     "unlike inputs": unlike_inputs_table,
     "photo": photo_table,
+    "photo x1": photo_clean_table,
+    "guard": guard_table,
     "engines": engines_table,
     "recipe keys": recipe_keys_table,
 }

@@ -237,8 +237,8 @@ def test_the_file_gives_the_half_width(onnx_path):
 def test_what_an_onnx_file_cannot_do(onnx_path, tmp_path):
     model = load(onnx_path)
     assert model.to("auto") is model.to("cpu") is model
-    with pytest.raises(ConfigError, match="from an ONNX file runs on the CPU, not on meta"):
-        model.to("meta")
+    with pytest.raises(ConfigError, match="from an ONNX file runs on the CPU, not on cuda"):
+        model.to("cuda")
     with pytest.raises(ConfigError, match="runs by the engines onnx and openvino, not by torch-bf"):
         model.predict(IMAGE, engine="torch-bf16")
     with pytest.raises(ConfigError, match="the network has no weights in memory"):

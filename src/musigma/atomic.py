@@ -5,13 +5,10 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
-fcntl: Any = None  # Windows has no such locks; files are then never taken for abandoned
-with suppress(ImportError):
-    fcntl = import_module("fcntl")
+from musigma.file_lock import try_lock, wait_for_lock
 
 PARTS = ".musigma-*.part"
 """Names of files that are being written."""
@@ -94,26 +91,12 @@ def remove_abandoned_parts(folder: Path) -> int:
     return num_removed
 
 
-def lock_file(descriptor: int) -> bool:
-    """Lock an open file without waiting; return whether this process has the lock now.
-
-    The system releases the lock when the process ends, however it ends.
-    """
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # another process has it, or the file system has no locks
-        return False
-    return True
-
-
 def _open_part(path: Path) -> tuple[Path, BinaryIO]:
     while True:
         part = path.with_name(f".musigma-{os.getpid()}-{secrets.token_hex(8)}.part")
         file = part.open("xb")
         # Another process may have removed it between these two steps.
-        if not lock_file(file.fileno()) or part.exists():
+        if not try_lock(file.fileno()) or part.exists():
             return part, file
         file.close()
 
@@ -136,11 +119,9 @@ def _folders_locked(folders: Iterable[Path]) -> Iterator[None]:
     """Keep other processes from placing files, so that those of two runs are not mixed."""
     descriptors = []
     try:
-        if fcntl is not None:
-            for folder in sorted(set(folders)):
-                descriptors.append(os.open(folder, os.O_RDONLY))
-                with suppress(OSError):  # a file system without locks
-                    fcntl.flock(descriptors[-1], fcntl.LOCK_EX)
+        for folder in sorted(set(folders)) if os.name == "posix" else []:
+            descriptors.append(os.open(folder, os.O_RDONLY))
+            wait_for_lock(descriptors[-1])
         yield
     finally:
         for descriptor in descriptors:
@@ -153,6 +134,7 @@ def _is_abandoned(part: Path) -> bool:
     except OSError:
         return False
     try:
-        return lock_file(descriptor)
+        # Without locks no file is taken for abandoned.
+        return try_lock(descriptor) is True
     finally:
         os.close(descriptor)

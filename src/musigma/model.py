@@ -130,12 +130,11 @@ class Model:
             >>> load("bicubic", scale=2).to("cpu").device
             device(type='cpu')
         """
-        target = select_device("cpu" if self.onnx is not None and device == "auto" else device)
         if self.onnx is None:
-            self.network.to(target)
-        elif target.type != "cpu":
+            self.network.to(select_device(device))
+        elif str(device) not in ("auto", "cpu"):
             raise ConfigError(
-                f"a model from an ONNX file runs on the CPU, not on {target}; load its weights file"
+                f"a model from an ONNX file runs on the CPU, not on {device}; load its weights file"
             )
         return self
 

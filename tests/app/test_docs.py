@@ -33,7 +33,8 @@ def test_curl_and_python_run_as_printed(tmp_path, monkeypatch):
                     subprocess.run([*shlex.split(line), "--silent", "--fail"], check=True)
     finally:
         server.stop()
-    assert Image.open("large.png").size == (144, 128)
+    with Image.open("large.png") as picture:
+        assert picture.size == (144, 128)
     if shutil.which("curl"):
         assert json.loads(Path("answer.json").read_text())["scale"] == 2
         assert json.loads(Path("status.json").read_text())["weights"]["2"]

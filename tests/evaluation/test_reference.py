@@ -10,6 +10,7 @@ from musigma.datasets.catalog import describe_data, find_dataset
 from musigma.evaluation.calibrate import calibrate
 from musigma.evaluation.protocol import super_resolution
 from musigma.evaluation.reference import add_reference, measure_reference, protocols_of
+from musigma.functional.picture_statistics import BANDS
 from musigma.images.image_io import write_image
 from musigma.model import Model
 from musigma.types import ConfigError
@@ -56,6 +57,7 @@ def test_a_mixture_counts_all_its_inputs(dataset):
     reference = measure_reference(dataset, protocols)
     assert reference.num_inputs == 2 * LEAST_INPUTS
     clean = measure_reference(dataset, protocols[0])
+    assert (len(clean.weights), reference.weights) == (2 * len(BANDS), ())
     assert clean.limits["block_edges"].high < 0.35 < reference.limits["block_edges"].high
     with pytest.raises(ConfigError, match="does not say how its inputs were made"):
         protocols_of(network, {})

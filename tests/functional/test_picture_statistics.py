@@ -9,6 +9,7 @@ from helpers.natural import natural
 from musigma.degradations import parse
 from musigma.degradations.pairs import make_pair
 from musigma.functional.picture_statistics import (
+    BANDS,
     CLEAN_SHARPNESS,
     PictureStatistics,
     block_edges,
@@ -71,7 +72,9 @@ def test_every_size_and_flat_pictures_have_finite_numbers(
     size: tuple[int, int], channels: int
 ) -> None:
     for image in (torch.full((1, channels, *size), 0.3), torch.rand(1, channels, *size)):
-        assert all(math.isfinite(value) for value in measure(image).to_dict().values())
+        numbers = measure(image).to_dict()
+        spectrum = numbers.pop("spectrum")
+        assert all(math.isfinite(value) for value in (*numbers.values(), *spectrum))
 
 
 def test_a_flat_picture_is_taken_for_clean() -> None:
@@ -89,3 +92,22 @@ def test_windows_of_a_large_picture_are_few_and_on_the_grid_of_jpeg() -> None:
 def test_a_batch_is_refused() -> None:
     with pytest.raises(ImageError, match="expected one image"):
         measure(torch.rand(2, 3, 64, 64))
+
+
+@pytest.mark.parametrize("angle", [0, 30, 90, 120])
+def test_blur_in_one_direction_shows_in_the_softest_direction(angle: int) -> None:
+    clean, blurred = degraded("round"), degraded(f"motion(5, angle={angle}) | round")
+    assert blurred.softest_direction < clean.softest_direction - 3
+
+
+def test_white_noise_has_no_grain_and_smoothed_noise_has() -> None:
+    white, grains = (degraded(f"noise(12, grain={grain}) | round") for grain in (0, 0.8))
+    assert white.colour_grain_std == 0
+    assert grains.colour_grain_std > 2
+    assert degraded("noise(12, grain=0.8) | round", channels=1).colour_grain_std == 0
+
+
+def test_a_flat_or_small_picture_has_no_spectrum() -> None:
+    assert measure(torch.full((1, 3, 64, 64), 0.5)).spectrum == ()
+    assert measure(torch.rand(1, 3, 16, 16)).spectrum == ()
+    assert len(degraded("round").spectrum) == 2 * len(BANDS)

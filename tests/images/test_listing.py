@@ -66,7 +66,8 @@ def test_a_link_to_nothing_is_not_passed_over(folder):
         (["notes.txt"], "notes.txt: no picture format has the suffix '.txt'; known: .bmp"),
         (
             ["empty"],
-            "empty: holds no picture (.png .jpg .jpeg .webp .tif .tiff .bmp .avif .gif); folders",
+            "empty: holds no picture (.png .jpg .jpeg .webp .tif .tiff .bmp .fits .fit .fts .exr "
+            ".avif .gif); folders",
         ),
         (["*.bmp"], "*.bmp: matches no picture"),
         ([""], "the name of an input is empty"),

@@ -114,7 +114,7 @@ def test_a_loss_is_in_a_sum_once():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ExpectedL1(samples=0), "samples must be from 1 to 1000000, got 0"),
+        (lambda: ExpectedL1(samples=0), "samples must be from 1 to 1024, got 0"),
         (lambda: ExpectedL1(samples=1.5), "samples is a whole number, not 1.5"),
         (lambda: ExpectedL1(samples=True), "samples is a whole number, not True"),
         (lambda: ExpectedL1(mask=1), "mask is true or false, not 1"),

@@ -11,10 +11,10 @@ from safetensors.torch import save_file
 
 from musigma.model import load
 from musigma.networks import create, weights_file, with_sigma
-from musigma.networks.bounded_build import MAX_VALUES, shortened
+from musigma.networks.bounded_build import MAX_VALUES
 from musigma.networks.stored_tensors import read_stored_tensors
 from musigma.networks.weights_file import describe, weights_of
-from musigma.types import ConfigError, WeightsError
+from musigma.types import ConfigError, WeightsError, short_repr, shortened
 
 SIZE = {"num_blocks": 1, "width": 4}
 CALIBRATION = {
@@ -73,7 +73,7 @@ def test_metadata_that_are_no_table(tmp_path, text, line):
     [
         ({"width": -4}, "width must lie in 0..4096, got -4"),
         ({"width": 6.5}, "width of edsr-baseline must be a whole number, got 6.5"),
-        ({"width": "x"}, "width of edsr-baseline must be a whole number, got x"),
+        ({"width": "x"}, "width of edsr-baseline must be a whole number, got 'x'"),
         ({"width": True}, "width of edsr-baseline must be a whole number, got True"),
         ({"width": 60_000}, "width must lie in 0..4096, got 60000"),
         ({"width": 4096}, "head.0.weight has the shape (4, 3, 3, 3), expected (4096, 3, 3, 3)"),
@@ -108,7 +108,7 @@ def test_a_network_of_many_small_blocks_is_refused_early(tmp_path):
         ({"width": 4, "depth": 10_000_000}, "depth of the sigma branch must be a whole number"),
         ({"width": -1, "depth": 1}, "width of the sigma branch must be a whole number from 1"),
         ({"width": 60_000, "depth": 1}, "width of the sigma branch must be a whole number"),
-        ("x", "sigma must have a width and a depth, got x"),
+        ("x", "sigma must have a width and a depth, got 'x'"),
         (True, "sigma must have a width and a depth, got True"),
         ({"height": 1}, "sigma must have a width and a depth"),
     ],
@@ -340,6 +340,13 @@ def test_sizes_of_a_branch_are_checked_by_its_constructor():
 
 
 def test_texts_are_cut():
-    assert shortened("a" * 100) == "'" + "a" * 56 + "..."
-    assert shortened("\x1b]0;owned\x07") == r"'\x1b]0;owned\x07'"
-    assert shortened(10**6000) == "a int"
+    assert shortened("a" * 100) == "a" * 77 + "..."
+    assert shortened("\x1b]0;owned\x07") == r"\x1b]0;owned\x07"
+    assert len(short_repr("a" * 100)) <= 82
+    assert len(short_repr(10**6000)) <= 80
+
+
+def test_gradients_are_as_before_after_a_file_that_asks_for_too_much(tmp_path):
+    with pytest.raises(WeightsError):
+        load(ours(tmp_path, settings={"num_blocks": 4096}))
+    assert torch.is_grad_enabled()

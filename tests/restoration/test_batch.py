@@ -381,3 +381,12 @@ def test_names_in_any_bytes(tmp_path):
     assert done.files["page"].exists()
     ResumeLog(model, options).add(done)
     assert ResumeLog(model, options).is_done(path)
+
+
+def test_a_result_that_vanished_before_it_was_logged_is_not_done(tmp_path):
+    model, (source, *_) = model_of(), write_sources(tmp_path / "in")
+    options = Options(folder=tmp_path / "out", sigma=True)
+    for done in restore_files(model, [source], options):
+        done.output.unlink()
+        ResumeLog(model, options).add(done)
+    assert not ResumeLog(model, options).is_done(source.path)

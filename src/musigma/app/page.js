@@ -31,7 +31,7 @@ async function show(place) {
     return;
   }
   const report = new DOMParser().parseFromString(await reply.text(), "text/html");
-  const promises = [...report.querySelectorAll(".mu-promise")];
+  const promises = [...report.querySelectorAll("main > .mu-promise")];
   const viewer = document.importNode(report.getElementById("viewer"), true);
   surfaceIn(place).append(...promises.map((part) => document.importNode(part, true)), viewer);
   musigmaViewer.mount(viewer, JSON.parse(report.getElementById("data").textContent));

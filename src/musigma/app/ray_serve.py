@@ -40,6 +40,12 @@ class Predictor:
         self._service = Service(restorer, queue, Workspace())
         restorer.warm_up()
 
+    def __del__(self) -> None:
+        """Remove the folder; Ray Serve calls this when it stops a replica."""
+        service = getattr(self, "_service", None)
+        if service is not None:
+            service.workspace.close()
+
     async def answer(self, body: bytes, settings: dict[str, str]) -> Answer | MusigmaError:
         """Answer a request; errors are returned, since Ray would wrap those that are raised."""
         try:
@@ -169,6 +175,12 @@ def start_on_ray(
     )
     serve.start(http_options={"host": host, "port": port})
     serve.run(gateway.bind(predictor.bind(limits, engine, device), limits, token), name="musigma")
+
+
+def stop_on_ray() -> None:
+    """Stop the API on the cluster; its replicas remove their files."""
+    _, serve = _import_serve()
+    serve.delete("musigma")
 
 
 def _import_serve() -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
+from musigma.file_lock import try_lock, wait_for_lock
 from musigma.types import ConfigError
 
 _LOCK = "lock"
@@ -114,12 +115,8 @@ def _remove_abandoned(base: Path) -> None:
 
 def _lock(path: Path) -> BinaryIO | None:
     """Return a file that is open and locked, or `None` where another process holds the lock."""
-    import fcntl
-
     file = path.open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    if not try_lock(file.fileno()):
         file.close()
         return None
     return file
@@ -127,10 +124,8 @@ def _lock(path: Path) -> BinaryIO | None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    import fcntl
-
     with path.open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        wait_for_lock(file.fileno())
         yield
 
 

@@ -1,10 +1,12 @@
 """``musigma app``: the page in the browser and its HTTP API."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from musigma.cli.common import parse_size, print_line, print_warning
+from musigma.cli.shared_options import with_options
 
 if TYPE_CHECKING:
     from musigma.app.limits import Limits
@@ -15,94 +17,90 @@ def add_to(app: typer.Typer) -> None:
     app.command("app", epilog="Example: `musigma app --port 7860`")(start_app)
 
 
-Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets others in.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        help="What clients must know. Without it, a random one is made where --host lets others "
-        "in; 'off' for none."
-    ),
-]
-MaxBytes = Annotated[str, typer.Option(help="Largest request.")]
-MaxPixels = Annotated[int, typer.Option(min=1, help="Largest number of pixels of a result.")]
-Memory = Annotated[str, typer.Option(help="Memory budget for one tile and its output rows.")]
-MaxWaiting = Annotated[int, typer.Option(min=0, help="Requests that may wait in the queue.")]
-Seconds = Annotated[float, typer.Option(help="Time that a request may take, waiting included.")]
-Engine = Annotated[
-    str | None,
-    typer.Option(help="What runs the network; by default openvino where it is installed."),
-]
-Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")]
-Keep = Annotated[float, typer.Option(help="Seconds for which results are kept.")]
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """The options that ``app`` and ``serve`` share, as they are typed."""
 
-
-def start_app(
-    host: Host = "127.0.0.1",
-    port: Port = 7860,
-    token: Token = None,
-    max_bytes: MaxBytes = "64MiB",
-    max_pixels: MaxPixels = 50_000_000,
-    memory: Memory = "2GiB",
-    max_waiting: MaxWaiting = 16,
-    timeout: Seconds = 900.0,
-    keep: Keep = 3600.0,
-    engine: Engine = None,
-    device: Device = "auto",
-) -> None:
-    """Start the app: a page in the browser and an HTTP API on this machine."""
-    limits = read_limits(max_bytes, max_pixels, memory, max_waiting, timeout, keep)
-    serve_here(limits, host=host, port=port, token=token, engine=engine, device=device, page=True)
-
-
-def read_limits(
-    max_bytes: str, max_pixels: int, memory: str, max_waiting: int, timeout: float, keep: float
-) -> "Limits":
-    """Read the limits as they are typed."""
-    from musigma.app.limits import Limits
-
-    return Limits(
-        max_bytes=parse_size(max_bytes),
-        max_pixels=max_pixels,
-        memory=parse_size(memory),
-        max_waiting=max_waiting,
-        seconds=timeout,
-        keep_seconds=keep,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 lets others in.")] = (
+        "127.0.0.1"
     )
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")
+    ] = 7860
+    token: Annotated[
+        str | None,
+        typer.Option(
+            help="What clients must know. Without it, a random one is made where --host lets "
+            "others in; 'off' for none."
+        ),
+    ] = None
+    max_bytes: Annotated[str, typer.Option(help="Largest request.")] = "64MiB"
+    max_pixels: Annotated[
+        int, typer.Option(min=1, help="Largest number of pixels of a result.")
+    ] = 50_000_000
+    memory: Annotated[
+        str, typer.Option(help="Memory for a picture, a tile and its output rows.")
+    ] = "2GiB"
+    max_waiting: Annotated[
+        int, typer.Option(min=0, help="Requests that may wait in the queue.")
+    ] = 16
+    timeout: Annotated[
+        float, typer.Option(help="Time that a request may take, waiting included.")
+    ] = 900.0
+    keep: Annotated[float, typer.Option(help="Seconds for which results are kept.")] = 3600.0
+    engine: Annotated[
+        str | None,
+        typer.Option(help="What runs the network; by default openvino where it is installed."),
+    ] = None
+    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")] = "auto"
+
+    def limits(self) -> "Limits":
+        """Read the limits as they were typed."""
+        from musigma.app.limits import Limits
+
+        return Limits(
+            max_bytes=parse_size(self.max_bytes),
+            max_pixels=self.max_pixels,
+            memory=parse_size(self.memory),
+            max_waiting=self.max_waiting,
+            seconds=self.timeout,
+            keep_seconds=self.keep,
+        )
+
+    def choose_token(self) -> str | None:
+        """Return the token of the server, and warn where everybody gets in."""
+        from musigma.app.gate import LOOPBACK
+        from musigma.app.server import default_token
+
+        token = default_token(self.host, self.token)
+        if token is None and self.host not in LOOPBACK:
+            print_warning("everybody who reaches this machine can use the app; --token prevents it")
+        return token
+
+    def choose_port(self) -> int:
+        """Return the port to listen on."""
+        from musigma.app.server import free_port
+
+        return self.port or free_port(self.host)
 
 
-def serve_here(
-    limits: "Limits",
-    *,
-    host: str,
-    port: int,
-    token: str | None,
-    engine: str | None,
-    device: str,
-    page: bool,
-) -> None:
+@with_options(ServerOptions)
+def start_app(shared: ServerOptions) -> None:
+    """Start the app: a page in the browser and an HTTP API on this machine."""
+    serve_here(shared, page=True)
+
+
+def serve_here(shared: ServerOptions, *, page: bool) -> None:
     """Serve the API, and the page if wanted, from this process until Ctrl-C."""
     from musigma.app.gate import LOOPBACK
-    from musigma.app.server import free_port, make_app, make_service, run
+    from musigma.app.server import make_app, make_service, run
 
-    token = choose_token(host, token)
-    port = port or free_port(host)
-    service = make_service(limits, engine=engine, device=device)
-    hosts = LOOPBACK if host in LOOPBACK else ()
+    token, port = shared.choose_token(), shared.choose_port()
+    service = make_service(shared.limits(), engine=shared.engine, device=shared.device)
+    hosts = LOOPBACK if shared.host in LOOPBACK else ()
     app = make_app(service, page=page, token=token, hosts=hosts)
-    print_address(host, port, token)
-    run(app, host=host, port=port)
-
-
-def choose_token(host: str, token: str | None) -> str | None:
-    """Return the token of a server, and warn where everybody gets in."""
-    from musigma.app.gate import LOOPBACK
-    from musigma.app.server import default_token
-
-    token = default_token(host, token)
-    if token is None and host not in LOOPBACK:
-        print_warning("everybody who reaches this machine can use the app; --token prevents it")
-    return token
+    print_address(shared.host, port, token)
+    run(app, host=shared.host, port=port)
 
 
 def print_address(host: str, port: int, token: str | None) -> None:

@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
-from musigma.cli.restore import ModelName, SharedOptions, restore_all, with_shared_options
+from musigma.cli.restore import restore_all
+from musigma.cli.restore_options import ModelName, RestoreOptions
+from musigma.cli.shared_options import with_options
 
 
 def add_to(app: typer.Typer) -> None:
@@ -13,9 +15,9 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=epilog)(denoise)
 
 
-@with_shared_options
+@with_options(RestoreOptions)
 def denoise(
-    shared: SharedOptions,
+    shared: RestoreOptions,
     noise_std: Annotated[
         str | None,
         typer.Option(

@@ -7,13 +7,9 @@ from typing import Annotated
 
 import typer
 
-from musigma.cli.restore import (
-    ModelName,
-    SharedOptions,
-    find_sources,
-    restore_all,
-    with_shared_options,
-)
+from musigma.cli.restore import find_sources, restore_all
+from musigma.cli.restore_options import ModelName, RestoreOptions
+from musigma.cli.shared_options import with_options
 
 DEFAULT_SCALE = 2
 
@@ -51,9 +47,9 @@ def scale_for(box: tuple[int | None, int | None], paths: Sequence[Path]) -> int:
     return next((scale for scale in (2, 3, 4) if scale >= largest), 4)
 
 
-@with_shared_options
+@with_options(RestoreOptions)
 def upscale(
-    shared: SharedOptions,
+    shared: RestoreOptions,
     scale: Annotated[
         int | None,
         typer.Option(

@@ -7,20 +7,11 @@ Pairs from disk are not degradations: their inputs are read, not made.
 """
 
 from musigma.degradations.base import Degradation
+from musigma.degradations.blur_stages import Blur, MotionBlur, Sharpen
 from musigma.degradations.compose import Chain, Choice, Maybe
 from musigma.degradations.image import degrade_image
-from musigma.degradations.stages import (
-    Bicubic,
-    Blur,
-    Jpeg,
-    MotionBlur,
-    Noise,
-    PoissonNoise,
-    RawNoise,
-    Round,
-    Sharpen,
-    Shrink,
-)
+from musigma.degradations.noise_stages import Noise, PoissonNoise, RawNoise
+from musigma.degradations.stages import Bicubic, Jpeg, Round, Shrink
 from musigma.degradations.text import names, parse, photo
 from musigma.degradations.values import OneOf, Range
 

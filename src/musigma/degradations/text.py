@@ -15,8 +15,8 @@ The grammar, from the loosest to the tightest binding::
   ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``, ``raw(gain, std, grain)``,
   ``jpeg(quality, subsampling)``, ``round``; a way of shrinking
   (`musigma.functional.shrink.shrink_matrix` lists them): ``bicubic``, ``area``, ``lanczos`` ...; or
-  a chain with a name: ``photo``. Their classes in `musigma.degradations.stages` say what the
-  arguments mean.
+  a chain with a name: ``photo``. Their classes (`STAGES` in `musigma.degradations.stages`)
+  say what the arguments mean.
 - A value is drawn anew for each image: ``30..95`` evenly between the limits, ``0.5..15:log`` evenly
   in the logarithm, ``420/444`` one of the numbers, ``3*420/444`` the first three times as often.
 - How much is shrunk is not in the text but in the scale, by which every way of shrinking shrinks.
@@ -37,7 +37,8 @@ import torch
 from musigma.degradations.base import Degradation
 from musigma.degradations.compose import Chain, Choice, Maybe
 from musigma.degradations.photo import photo_text
-from musigma.degradations.stages import STAGES, Bicubic, Shrink, Stage
+from musigma.degradations.stage import Stage
+from musigma.degradations.stages import STAGES, Bicubic, Shrink
 from musigma.degradations.values import OneOf, Range, Value
 from musigma.functional.shrink import METHODS
 from musigma.types import ConfigError, nearest, short_repr
@@ -280,7 +281,9 @@ def _build(stage: type[Stage], arguments: list[tuple[str, Value]]) -> Stage:
     for position, (name, value) in enumerate(arguments):
         name = name or known[position]
         if name not in known:
-            raise ConfigError(f"{stage.name} has no argument {name!r}; {nearest(name, known)}")
+            raise ConfigError(
+                f"{stage.name} has no argument {short_repr(name)}; {nearest(name, known)}"
+            )
         if name in given:
             raise ConfigError(f"{stage.name}: {name} is given twice")
         given[name] = value
@@ -292,5 +295,5 @@ def _build(stage: type[Stage], arguments: list[tuple[str, Value]]) -> Stage:
 
 def _fault(text: str, start: int, expected: str) -> str:
     rest = text[start:].strip()
-    what = f"{rest!r}" if rest else "the end"
+    what = short_repr(rest) if rest else "the end"
     return f"cannot read the degradation {short_repr(text)}: expected {expected} before {what}"

@@ -1,18 +1,26 @@
 """What the inputs of a calibration were like, measured for the guard."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import torch
+from torch import Tensor
 
 from musigma.datasets.catalog import Dataset, data_hash
 from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.restored_pairs import errors_name, read_pair
+from musigma.functional.blur import blur, gaussian_kernels
+from musigma.functional.color import quantise
 from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.model import Model
 from musigma.networks import Network
 from musigma.types import ConfigError
 from musigma.uncertainty.guard import Reference, fit_reference
+
+SOFTENING_STD, SOFTENING_RADIUS = 0.5, 2
+"""The blur of `soften`, in pixels of the input."""
 
 
 def measure_reference(
@@ -29,7 +37,10 @@ def measure_reference(
     """
     listed = [protocols] if isinstance(protocols, Protocol) else protocols
     inputs = [part for protocol in listed for part in _measured(dataset, protocol)]
-    return fit_reference(inputs, mixture=len(listed) > 1)
+    if len(listed) > 1:
+        return fit_reference(inputs, mixture=True)
+    softened = _measured(dataset, listed[0], change=soften)
+    return fit_reference(inputs, softened=softened)
 
 
 def add_reference(model: Model, dataset: Dataset) -> Model:
@@ -67,10 +78,28 @@ def protocols_of(network: Network, conditions: Mapping[str, Any]) -> list[Protoc
     ]
 
 
-def _measured(dataset: Dataset, protocol: Protocol) -> list[PictureStatistics]:
+def soften(degraded: Tensor) -> Tensor:
+    """Blur an input a little, about as much as the guard should be able to tell.
+
+    Args:
+        degraded: ``(1, C, H, W)`` in ``[0, 1]``; what comes back is rounded to 8 bits.
+
+    Example:
+        >>> dot = torch.zeros(1, 1, 9, 9)
+        >>> dot[..., 4, 4] = 1
+        >>> 0.5 < float(soften(dot)[0, 0, 4, 4]) < 0.8
+        True
+    """
+    kernels = gaussian_kernels(torch.tensor([SOFTENING_STD]), radius=SOFTENING_RADIUS)
+    return quantise(blur(degraded, kernels))
+
+
+def _measured(
+    dataset: Dataset, protocol: Protocol, *, change: Callable[[Tensor], Tensor] = lambda same: same
+) -> list[PictureStatistics]:
     numbers = []
     for item in dataset.items:
         degraded = read_pair(item, protocol).degraded
         with errors_name(item.target):
-            numbers.append(measure(degraded))
+            numbers.append(measure(change(degraded)))
     return numbers

@@ -1,10 +1,10 @@
 """What a picture went through, in a few numbers: noise, sharpness, blocks of JPEG.
 
-All numbers come from the discrete cosine transform of patches of 8 x 8 pixels. They are cut from at
-most sixteen windows that are spread over the picture, so that a large picture costs no more than
-one of 512 x 512 pixels. `measure` reads the windows once; the functions beside it give one number
-each. A picture that is too small or too flat to measure gets the number that a clean, sharp picture
-has.
+Most numbers come from the discrete cosine transform of patches of 8 x 8 pixels; that of directions
+comes from the Fourier transform of patches of 32 x 32. They are cut from at most sixteen windows
+that are spread over the picture, so that a large picture costs no more than one of 512 x 512
+pixels. `measure` reads the windows once; the functions beside it give one number each. A picture
+that is too small or too flat to measure gets the number that a clean, sharp picture has.
 """
 
 import math
@@ -29,8 +29,21 @@ WINDOWS_PER_SIDE = 4
 MIN_SIDE = 24
 """A picture with a shorter side is too small to measure."""
 
-CLEAN_SHARPNESS, CLEAN_ROLLOFF = -5.8, -2.3
+CLEAN_SHARPNESS, CLEAN_ROLLOFF, CLEAN_SOFTEST = -5.8, -2.3, -5.6
 """What is said of a picture that is too small or too flat to tell: about the clean mean at x2."""
+
+BANDS = ((1, 2.5), (2.5, 4), (4, 5.5), (5.5, 7), (7, 8.5), (8.5, 11))
+"""Radii between which `PictureStatistics.spectrum` has the energies, out of 8 x 8 frequencies."""
+
+_DIRECTION_PATCH, _NUM_DIRECTIONS = 32, 8
+_COARSE_CYCLES, _FINE_CYCLES = (0.06, 0.16), (0.25, 0.4)
+"""Bands of the directions, in cycles per pixel."""
+
+_HALF_SECTOR = 15.25
+"""Half the angle of a direction in degrees; neighbouring ones overlap."""
+
+_WHITE_EXCESS = 1.3
+"""White noise may have so many times the variance in coarse details of what it has in fine ones."""
 
 _STEP = 4
 _FLAT_SHARE, _TEXTURED_SHARE = 1 / 20, 1 / 5
@@ -74,6 +87,14 @@ class PictureStatistics:
             before shrinking lowers it most.
         block_edges: How much quieter the blocks of the JPEG grid are than blocks between them; 0
             where there is no grid, 0.4 and more for JPEG.
+        colour_grain_std: Noise of the colour differences that coarse details have and fine ones
+            have not, in 8-bit levels; 0 for white noise and for grey pictures. Texture is mostly
+            brightness, so that this is film grain, or noise after demosaicing.
+        softest_direction: Energy of fine details over that of coarse ones, ``log2``, in the
+            direction where it is least, plus how much less it is than the mean over directions.
+            Blur lowers it, and blur in one direction, as by a moving camera, lowers it most.
+        spectrum: Energies between `BANDS`, ``log2``: of the patches with the most coarse detail,
+            then of all. Empty for a picture that is too small or too flat to tell.
     """
 
     noise_std: float
@@ -81,8 +102,11 @@ class PictureStatistics:
     sharpness: float
     rolloff: float
     block_edges: float
+    colour_grain_std: float = 0.0
+    softest_direction: float = CLEAN_SOFTEST
+    spectrum: tuple[float, ...] = ()
 
-    def to_dict(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the numbers by their names."""
         return asdict(self)
 
@@ -109,14 +133,17 @@ def measure(image: Windowed) -> PictureStatistics:
             block_edges=0.0,
         )
     luma = [planes[0] for planes in windows]
-    energies = _energies(luma)
-    fine_std, num_planes = _noise_std(windows), len(windows[0])
+    planes = [_energies([window[i] for window in windows]) for i in range(len(windows[0]))]
+    energies, fine_std = planes[0], _noise_std(planes)
     return PictureStatistics(
         noise_std=fine_std,
-        coarse_noise_std=_coarse_noise_std(energies, fine_std=fine_std, num_planes=num_planes),
+        coarse_noise_std=_coarse_noise_std(energies, fine_std=fine_std, num_planes=len(planes)),
         sharpness=_sharpness(energies),
         rolloff=_rolloff(energies),
         block_edges=_block_edges(luma),
+        colour_grain_std=_colour_grain_std(planes),
+        softest_direction=_softest_direction(luma),
+        spectrum=_spectrum(energies),
     )
 
 
@@ -261,10 +288,9 @@ def _robust_std(energies: Tensor, band: Tensor) -> float:
     return math.sqrt(float(energies[:, band].median(0).values.quantile(0.5)) / _CHI_MEDIAN)
 
 
-def _noise_std(windows: list[Tensor]) -> float:
+def _noise_std(planes: list[Tensor]) -> float:
     finest = torch.zeros(BLOCK, BLOCK, dtype=torch.bool)
     finest[BLOCK // 2 :, BLOCK // 2 :] = True
-    planes = [_energies([window[i] for window in windows]) for i in range(len(windows[0]))]
     coarse = sum((energies[:, _band(1, 4)].sum(1) for energies in planes), torch.zeros(()))
     flat = _flattest(coarse)
     levels = [_robust_std(energies[flat], finest) for energies in planes]
@@ -291,6 +317,21 @@ def _coarse_noise_std(energies: Tensor, *, fine_std: float, num_planes: int) -> 
     level = _robust_std(flat, band) / (1 if num_planes == 1 else LUMA_NORM)
     is_texture = _robust_std(next_flat, band) > _MAX_GROWTH * _robust_std(flat, band)
     return fine_std if is_texture else max(level, fine_std)
+
+
+def _colour_grain_std(planes: list[Tensor]) -> float:
+    """Return the excess of coarse over fine details in flat patches, of the lower colour plane."""
+    if len(planes) == 1:
+        return 0.0
+    half = _checkerboard()
+    order = torch.stack([energies[:, _band(1, 6) & half].sum(1) for energies in planes]).sum(0)
+    flat = order.argsort()[: max(_LEAST_FLAT, int(_FLAT_GROUPS[0][1] * len(order)))]
+    coarse, fine = (
+        [_robust_std(energies[flat], _band(*band) & ~half) for energies in planes[1:]]
+        for band in ((3, 5.1), (5, 7.1))
+    )
+    excess = (c**2 - _WHITE_EXCESS * f**2 for c, f in zip(coarse, fine, strict=True))
+    return math.sqrt(max(0.0, min(excess)))
 
 
 @lru_cache(maxsize=1)
@@ -323,6 +364,54 @@ def _rolloff(energies: Tensor) -> float:
     if not len(textured):
         return CLEAN_ROLLOFF
     return _log_energy(textured, 7, 8) - _log_energy(textured, 4, 6)
+
+
+def _spectrum(energies: Tensor) -> tuple[float, ...]:
+    textured = _textured(energies)
+    if not len(textured):
+        return ()
+    return tuple(_log_energy(part, *band) for part in (textured, energies) for band in BANDS)
+
+
+def _softest_direction(planes: list[Tensor]) -> float:
+    """Return fine over coarse energy of the softest direction, plus its distance to the mean.
+
+    The cosine transform cannot tell a direction from its mirror image; the Fourier transform can.
+    """
+    powers = [_powers(plane) for plane in planes if min(plane.shape) >= _DIRECTION_PATCH]
+    if not powers:
+        return CLEAN_SOFTEST
+    power = torch.cat(powers).mean(0).flatten()
+    coarse, fine = (sectors @ power for sectors in _sectors())
+    if float(coarse.mean()) < _LEAST_ENERGY:
+        return CLEAN_SOFTEST
+    levels = (fine + _ROUNDING).log2() - (coarse + _ROUNDING).log2()
+    return float(2 * levels.min() - levels.mean())
+
+
+def _powers(plane: Tensor) -> Tensor:
+    """Return the power spectra of overlapping patches, ``(N, 32, 32)``; white noise has std^2."""
+    side = _DIRECTION_PATCH
+    window = torch.hann_window(side, periodic=False)
+    patches = plane.unfold(0, side, side // 2).unfold(1, side, side // 2).reshape(-1, side, side)
+    patches = (patches - patches.mean((1, 2), keepdim=True)) * window[:, None] * window
+    return torch.fft.fft2(patches).abs().square() / window.square().sum() ** 2
+
+
+@lru_cache(maxsize=1)
+def _sectors() -> tuple[Tensor, Tensor]:
+    """Return the weights, ``(8, N)``, that average coarse and fine power over each direction."""
+    line = torch.fft.fftfreq(_DIRECTION_PATCH)
+    radii = torch.hypot(line[:, None], line).flatten()
+    angles = torch.rad2deg(torch.atan2(*torch.meshgrid(line, line, indexing="ij"))).flatten()
+    middles = torch.arange(_NUM_DIRECTIONS)[:, None] * (180 / _NUM_DIRECTIONS)
+    inside = ((angles - middles + 90) % 180 - 90).abs() <= _HALF_SECTOR
+
+    def weights(low: float, high: float) -> Tensor:
+        chosen = (inside & (radii >= low) & (radii < high)).float()
+        return chosen / chosen.sum(1, keepdim=True)
+
+    return weights(*_COARSE_CYCLES), weights(*_FINE_CYCLES)
 
 
 def _block_edges(planes: list[Tensor]) -> float:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from musigma.images.decoding import decode
 from musigma.images.encoding import Encoder, PillowEncoder, PngEncoder, Shape, TiffEncoder
-from musigma.images.listing import atomic_write, format_of, image_error
+from musigma.images.listing import SCIENCE_SUFFIXES, atomic_write, format_of, image_error
 from musigma.images.metadata import Metadata
 from musigma.types import ConfigError
 
@@ -196,6 +196,9 @@ def image_writer(
     """
     path = Path(path)
     format_name = format_of(path)
+    if format_name in SCIENCE_SUFFIXES.values():
+        text = f"an ordinary picture cannot be written as {format_name}"
+        raise image_error(path, f"{text}; write PNG or TIFF")
     if not 1 <= quality <= 100:
         raise ConfigError(f"quality must be from 1 to 100, got {quality}")
     bits = meta.bits if format_name in ("PNG", "TIFF") else 8

@@ -19,6 +19,9 @@ FORMAT_OF_SUFFIX = {
     ".tiff": "TIFF",
     ".bmp": "BMP",
 }
+SCIENCE_SUFFIXES = {".fits": "FITS", ".fit": "FITS", ".fts": "FITS", ".exr": "EXR"}
+"""Suffixes of scientific files, with their formats. GeoTIFF and OME-TIFF have those of TIFF."""
+
 READ_ONLY = (".avif", ".gif")
 """Suffixes of further pictures that can be read; their results are written as PNG."""
 
@@ -67,7 +70,7 @@ def result_name(name: Path) -> Path:
 
 def is_picture(path: Path) -> bool:
     """Return whether a file can be read, by its suffix."""
-    return path.suffix.lower() in (*FORMAT_OF_SUFFIX, *READ_ONLY)
+    return path.suffix.lower() in (*FORMAT_OF_SUFFIX, *SCIENCE_SUFFIXES, *READ_ONLY)
 
 
 def format_of(path: Path) -> str:
@@ -83,6 +86,8 @@ def format_of(path: Path) -> str:
         raise image_error(path, f"{name} pictures can be read, but not written; write PNG")
     if suffix in OTHER_PICTURES:
         raise image_error(path, f"{suffix[1:].upper()} pictures cannot be read; convert it to PNG")
+    if suffix in SCIENCE_SUFFIXES:
+        return SCIENCE_SUFFIXES[suffix]
     if suffix not in FORMAT_OF_SUFFIX:
         hint = nearest(suffix, tuple(FORMAT_OF_SUFFIX))
         raise image_error(path, f"no picture format has the suffix {suffix!r}; {hint}")
@@ -197,9 +202,8 @@ def _in_folder(folder: Path, recursive: bool, results: Path | None) -> list[Imag
     sources = _pictures(folder, folder.rglob("*") if recursive else folder.iterdir(), results)
     if not sources:
         below = "" if recursive else "; folders below it were not searched (--recursive does)"
-        raise image_error(
-            folder, f"holds no picture ({' '.join((*FORMAT_OF_SUFFIX, *READ_ONLY))}){below}"
-        )
+        suffixes = " ".join((*FORMAT_OF_SUFFIX, *SCIENCE_SUFFIXES, *READ_ONLY))
+        raise image_error(folder, f"holds no picture ({suffixes}){below}")
     return sources
 
 

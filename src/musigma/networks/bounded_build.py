@@ -63,6 +63,7 @@ def build_without_values(make: Callable[[], Network], *, num_tensors: int = 1000
         >>> next(network.parameters()).device
         device(type='meta')
     """
+    with_gradients = torch.is_grad_enabled()
     try:
         with torch.device("meta"), _Budget(_CALLS_PER_TENSOR * num_tensors + _MORE_CALLS):
             return make()
@@ -70,6 +71,9 @@ def build_without_values(make: Callable[[], Network], *, num_tensors: int = 1000
         raise
     except Exception as error:  # a constructor may meet anything
         raise ConfigError(first_line(error)) from error
+    finally:
+        # A spent budget also stops `torch.no_grad` from restoring the mode at its end.
+        torch.set_grad_enabled(with_gradients)
 
 
 def check_settings(settings: object) -> None:

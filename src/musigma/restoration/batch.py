@@ -26,6 +26,8 @@ from musigma.restoration.restore_file import (
     output_bytes,
     picture_memory,
     read_picture,
+    restore_science_file,
+    science_format_of,
     write_results,
 )
 from musigma.types import ImageError, MusigmaError, Prediction
@@ -85,13 +87,43 @@ def restore_files(
     """
     check_options(model, options)
     engine = engine or engine_for(model, options)
+    ordinary: list[ImageSource] = []
+    for source in sources:
+        outcome = _restore_science(model, source, options, engine, progress)
+        if outcome is None:
+            ordinary.append(source)
+        else:
+            yield outcome
     with _Batch(model, options, engine, progress) as batch:
-        batch.waiting.extend(sources)
+        batch.waiting.extend(ordinary)
         while batch.waiting or batch.reading or batch.writing:
             batch.start_reading()
             if batch.reading:
                 yield from batch.restore_next()
             yield from batch.finished(block=not batch.reading)
+
+
+def _restore_science(
+    model: Model,
+    source: ImageSource,
+    options: Options,
+    engine: Engine,
+    progress: FileProgress | None,
+) -> Restored | Failed | None:
+    """Restore a scientific file; return `None` for an ordinary picture."""
+
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress(source, done, total)
+
+    try:
+        if (format_name := science_format_of(source, options)) is None:
+            return None
+        return restore_science_file(
+            model, source, format_name, options, engine=engine, progress=report
+        )
+    except Exception as error:  # noqa: BLE001 - any error of one file is its outcome
+        return failure_of(source.path, error)
 
 
 class StripQueue:

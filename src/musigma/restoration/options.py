@@ -35,6 +35,8 @@ class Options:
             lossless where its source is.
         size: Largest width and height of the results, `None` for free. The enlarged picture is
             resized to fit, and its proportions stay.
+        value_range: The values of a scientific file that are black and white. By default the file
+            says them, or they are measured.
 
     Example:
         >>> Options(folder=Path("large"), npz=True).writes_error_maps
@@ -56,6 +58,7 @@ class Options:
     frame: int | None = None
     quality: int | None = None
     size: tuple[int | None, int | None] | None = None
+    value_range: tuple[float, float] | None = None
 
     @property
     def writes_error_maps(self) -> bool:

@@ -1,5 +1,6 @@
 """When the promise of a calibration holds for a picture, and what to say where it does not."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from musigma.functional.picture_statistics import PictureStatistics
@@ -49,8 +50,45 @@ def promise_for(
         _reason_in_noise(calibration, options),
         _reason_in_statistics(calibration, statistics, options),
     )
+    return _joined(calibration, reasons)
+
+
+def science_promise(
+    calibration: Calibration,
+    format_name: str,
+    options: Options,
+    statistics: PictureStatistics | None = None,
+) -> Promise:
+    """Return what the intervals of a scientific file promise: nothing, for most weights.
+
+    Weights promise something only if the key ``formats`` of the data of their calibration names
+    the format of the file.
+
+    Args:
+        calibration: The calibration of the model.
+        format_name: Such as ``GeoTIFF``.
+        options: As for `promise_for`.
+        statistics: As for `promise_for`.
+    """
+    reasons = (
+        _reason_in_calibration(calibration),
+        _reason_in_format(calibration, format_name),
+        _reason_in_arithmetic(options),
+        _reason_in_noise(calibration, options),
+        _reason_in_statistics(calibration, statistics, options),
+    )
+    return _joined(calibration, reasons)
+
+
+def _joined(calibration: Calibration, reasons: Iterable[str | None]) -> Promise:
     reason = "; ".join(reason for reason in reasons if reason)
     return Promise(None, reason) if reason else Promise(calibration.promise, None)
+
+
+def _reason_in_format(calibration: Calibration, format_name: str) -> str | None:
+    if format_name in (calibration.data or {}).get("formats", ()):
+        return None
+    return f"it is a {format_name} file, and the model is calibrated on photographs"
 
 
 def _reason_in_calibration(calibration: Calibration) -> str | None:

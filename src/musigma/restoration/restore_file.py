@@ -15,6 +15,8 @@ from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.functional.resize import resize
 from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
+from musigma.images.science.image import FormatName
+from musigma.images.science.recognise import science_format
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Image, Strips, predict_strips
@@ -23,6 +25,7 @@ from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.options import Options, engine_for, tiles_are_exact
 from musigma.restoration.output_files import OutputFiles, remove_old_files
 from musigma.restoration.promise import Promise, promise_for
+from musigma.restoration.restore_science import ScienceRecord, restore_science
 from musigma.types import ConfigError, ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
@@ -56,6 +59,7 @@ class Restored:
         exact: Whether it is the network's result for the whole picture. It is not where the picture
             was cut into tiles for a network that looks at all of it.
         seconds: Time from the start of reading to the end of writing.
+        science: How a scientific file was restored; `None` for an ordinary picture.
     """
 
     source: Path
@@ -74,6 +78,7 @@ class Restored:
     resized_from: tuple[int, int] | None
     exact: bool
     seconds: float
+    science: ScienceRecord | None = None
 
 
 @dataclass(kw_only=True)
@@ -143,8 +148,72 @@ def restore_file(
     """
     check_options(model, options)
     engine = engine or engine_for(model, options)
+    if (format_name := science_format_of(source, options)) is not None:
+        return restore_science_file(
+            model, source, format_name, options, engine=engine, progress=progress
+        )
     job = read_picture(model, source, options, engine=engine)
     return write_results(job, compute_strips(job, engine, progress=progress))
+
+
+def science_format_of(source: ImageSource, options: Options) -> FormatName | None:
+    """Return the format of a scientific file, or `None` for an ordinary picture.
+
+    A TIFF whose values have a range that the user gives is a scientific file, too.
+    """
+    format_name = science_format(source.path)
+    if format_name is None and options.value_range is not None:
+        if source.path.suffix.lower() not in (".tif", ".tiff"):
+            text = "is an ordinary picture, whose range of values is known"
+            raise image_error(source.path, f"{text}; leave `range` out")
+        return "GeoTIFF"
+    return format_name
+
+
+def restore_science_file(
+    model: Model,
+    source: ImageSource,
+    format_name: FormatName,
+    options: Options,
+    *,
+    engine: Engine,
+    progress: TileProgress | None = None,
+) -> Restored:
+    """Restore a scientific file as `restore_file` does; the result has the same format."""
+    stamp = file_stamp(source.path)
+    output = _checked_output(source, options)
+    if format_of(output) != format_of(source.path):
+        text = f"a {format_name} file is written in its own format, not as {output.suffix}"
+        raise image_error(source.path, f"{text}; leave `format` out")
+    done = restore_science(model, source, format_name, options, engine=engine, progress=progress)
+    promise = done.promise or Promise(None, None)
+    height, width = done.size
+    return Restored(
+        source=source.path,
+        source_stamp=stamp,
+        output=output,
+        files={},
+        noise_std=done.options.noise_std,
+        noise_estimated=options.estimate_noise,
+        estimated_noise_std=done.noise.std,
+        noise_is_white=done.noise.is_white,
+        promise=promise.text,
+        promise_reason=promise.reason,
+        warnings=done.warnings,
+        width=width,
+        height=height,
+        resized_from=None,
+        exact=done.num_tiles == 1 or tiles_are_exact(model, options),
+        seconds=done.seconds,
+        science=done.record,
+    )
+
+
+def _checked_output(source: ImageSource, options: Options) -> Path:
+    output = options.folder / source.name
+    if os.path.realpath(output) == os.path.realpath(source.path):
+        raise image_error(output, "would replace its own source; choose another output folder")
+    return output
 
 
 def check_options(model: Model, options: Options) -> None:
@@ -215,9 +284,7 @@ def read_picture(
 ) -> Job:
     """Read a picture, or say why it cannot be restored with these options."""
     start, stamp = time.perf_counter(), file_stamp(source.path)
-    output = options.folder / source.name
-    if os.path.realpath(output) == os.path.realpath(source.path):
-        raise image_error(output, "would replace its own source; choose another output folder")
+    _checked_output(source, options)
     calibration = model.calibration
     if options.coverage is not None:
         calibration = model.require_calibration(options.coverage)

@@ -54,7 +54,9 @@ class ResumeLog:
         if name is not None and name.as_posix() not in entry["results"]:
             return False
         stamps = {name: file_stamp(self.options.folder / name) for name in entry["results"]}
-        return bool(entry["stamp"] == file_stamp(source) and entry["results"] == stamps)
+        # A result that was gone before it was logged has no stamp, then and now.
+        exist = None not in stamps.values()
+        return bool(exist and entry["stamp"] == file_stamp(source) and entry["results"] == stamps)
 
     def add(self, restored: Restored) -> None:
         """Log a file that is done."""

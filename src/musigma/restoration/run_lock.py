@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from musigma.atomic import lock_file
+from musigma.file_lock import try_lock
 
 NAME = ".musigma.lock"
 
@@ -30,7 +30,7 @@ def claim_folder(folder: Path) -> Iterator[int | None]:
     if descriptor is None:
         yield None
         return
-    is_ours = lock_file(descriptor)
+    is_ours = try_lock(descriptor) is True
     try:
         if is_ours:
             os.ftruncate(descriptor, 0)

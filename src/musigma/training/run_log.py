@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from musigma.atomic import atomic_writer
+from musigma.file_lock import try_lock
 from musigma.training.recipe import Recipe
 from musigma.training.schedule import Clock
 from musigma.types import ConfigError
@@ -182,17 +183,11 @@ def _curve(lines: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
 def _lock(path: Path) -> IO[bytes]:
     """Keep other runs out of a folder until the returned file is closed, or this process ends."""
     file = path.open("ab")
-    try:
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    if try_lock(file.fileno()) is False:
         file.close()
         raise ConfigError(
             f"another training is running in {path.parent}; wait for it or choose another folder"
-        ) from error
-    except (ImportError, OSError):
-        pass  # Windows and some network file systems have no such locks
+        )
     return file
 
 

@@ -1,0 +1,102 @@
+"""What ``upscale`` and ``denoise`` say about the files that they restored."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from musigma.cli.common import print_line, print_warning
+
+if TYPE_CHECKING:
+    from musigma.model import Model
+    from musigma.restoration.batch import Failed
+    from musigma.restoration.options import Options
+    from musigma.restoration.restore_file import Restored
+
+_MAX_NAMES = 3  # in a line about several files
+
+
+@dataclass
+class Outcomes:
+    """What became of the files of a run.
+
+    Attributes:
+        done: Files that were restored.
+        skipped: Files that were restored before.
+        failed: Files that could not be restored.
+        left_out: Files of the folders that are no pictures.
+    """
+
+    done: "list[Restored]"
+    skipped: list[Path]
+    failed: "list[Failed]"
+    left_out: list[Path]
+
+    def to_json(self) -> Any:
+        """Return the outcomes and their paths as plain values."""
+        return _plain(vars(self))
+
+
+def print_notes(restored: "Restored", *, show_noise: bool) -> None:
+    """Print the estimated noise level of a picture, and what the user should know about it."""
+    if show_noise:
+        white = "" if restored.noise_is_white else ", not white"
+        level = f"{restored.estimated_noise_std:.3g} of 255{white}"
+        print_line(f"{restored.source}: estimated noise level {level}")
+    for warning in restored.warnings:
+        print_warning(f"{restored.source}: {warning}")
+
+
+def print_promises(options: "Options", done: "list[Restored]") -> None:
+    """Print what the intervals promise, once for all files with the same promise."""
+    if not options.shows_errors:
+        return
+    by_promise: dict[tuple[str | None, str | None], list[Path]] = defaultdict(list)
+    for restored in done:
+        by_promise[restored.promise, restored.promise_reason].append(restored.source)
+    for (promise, reason), paths in by_promise.items():
+        if reason is not None:
+            which = _files(paths, len(done))
+            print_warning(f"the promise does not hold for {which}: {reason}")
+        elif promise is not None:
+            which = "" if len(paths) == len(done) else f" of {_files(paths, len(done))}"
+            print_line(f"Intervals{which}: {promise}.")
+
+
+def _files(paths: Sequence[Path], num_all: int) -> str:
+    if num_all == 1:
+        return "this file"
+    return f"{len(paths)} of {num_all} files ({_first_names(paths)})"
+
+
+def _first_names(paths: Sequence[Path]) -> str:
+    names = [path.name for path in paths[:_MAX_NAMES]] + ["..."] * (len(paths) > _MAX_NAMES)
+    return ", ".join(names)
+
+
+def print_summary(model: "Model", options: "Options", outcomes: Outcomes) -> None:
+    """Print how many files were written, skipped, left out and failed."""
+    done, num_skipped = outcomes.done, len(outcomes.skipped)
+    skipped = f", {num_skipped} were there already" if num_skipped else ""
+    if outcomes.left_out:
+        names = _first_names(outcomes.left_out)
+        print_line(f"{len(outcomes.left_out)} left out, which are no pictures to read: {names}")
+    print_line(f"{len(done)} written to {options.folder}{skipped}, {len(outcomes.failed)} failed")
+    num_approximate = sum(not restored.exact for restored in done)
+    if num_approximate:
+        print_line(
+            f"{num_approximate} approximate: {model.name} looks at the whole picture, but each "
+            "tile shows only a part of it; more --memory allows larger tiles"
+        )
+
+
+def _plain(value: Any) -> Any:
+    """Return outcomes and their paths as plain values."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return _plain(vars(value)) if hasattr(value, "__dict__") else value

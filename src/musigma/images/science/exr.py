@@ -1,0 +1,157 @@
+"""EXR through OpenEXR: values may exceed 1; the errors of ``R`` are the channel ``sigma.R``."""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from musigma.images.listing import atomic_write, image_error
+from musigma.images.science.image import Result, Role, ScienceImage, Values
+from musigma.images.science.samples import encode
+from musigma.types import first_line
+
+_LOSSLESS = ("NO", "RLE", "ZIPS", "ZIP", "PIZ", "ZSTD")
+_MADE_ANEW = ("channels", "type", "tiles", "compression", "chunkCount", "name", "preview")
+
+
+@dataclass(frozen=True)
+class _Info:
+    """What the result takes over from the source."""
+
+    header: dict[str, Any]
+
+
+def read(path: Path) -> ScienceImage:
+    """Open an EXR file of one part; its channels are planes.
+
+    Raises:
+        ImageError: If it has several parts, deep pixels or channels of several sizes.
+    """
+    import OpenEXR
+
+    printed = io.StringIO()
+    try:
+        # OpenEXR prints a warning where pixels are damaged, and stdout is for results.
+        with redirect_stdout(printed):
+            file = OpenEXR.File(str(path), separate_channels=True)
+        if printed.getvalue():
+            raise ValueError(printed.getvalue())
+        header, channels = file.header(), file.channels()
+    except (RuntimeError, OSError, ValueError) as error:
+        raise image_error(path, f"cannot be read as EXR ({first_line(error)})") from error
+    if len(file.parts) != 1:
+        text = f"has {len(file.parts)} parts, and one is expected"
+        raise image_error(path, f"{text}; write the part as a file of its own")
+    planes = {name: channel.pixels for name, channel in channels.items()}
+    if not planes or any(plane is None or plane.ndim != 2 for plane in planes.values()):
+        raise image_error(path, "has deep pixels or no channels; flatten it")
+    if len({plane.shape for plane in planes.values()}) != 1:
+        raise image_error(path, "has channels of several sizes; write all of them in full size")
+    names, arrays = tuple(planes), list(planes.values())
+
+    def read_part(plane: int, rows: slice, columns: slice) -> Values:
+        return arrays[plane][rows, columns].astype(np.float64)
+
+    return ScienceImage(
+        path=path,
+        format="EXR",
+        shape=(len(names), *arrays[0].shape),
+        dtypes=tuple(array.dtype for array in arrays),
+        names=names,
+        roles=tuple(_role(name, array.dtype) for name, array in planes.items()),
+        joint=_joint(names),
+        declared_range=(0.0, 1.0),
+        read=read_part,
+        close=lambda: None,
+        metadata=_Info(header),
+    )
+
+
+def num_pixels(path: Path) -> int:
+    """Return the number of pixels that an EXR file declares, without reading them."""
+    import OpenEXR
+
+    try:
+        header = OpenEXR.File(str(path), header_only=True).header()
+        first, last = (np.asarray(corner, np.int64) for corner in header["dataWindow"])
+    except (RuntimeError, OSError, ValueError, KeyError) as error:
+        raise image_error(path, f"cannot be read as EXR ({first_line(error)})") from error
+    return int(np.prod(last - first + 1))
+
+
+@contextmanager
+def writer(path: Path, image: ScienceImage, result: Result) -> Iterator["ExrWriter"]:
+    """Collect the result; it is written when the block ends without an error."""
+    import OpenEXR
+
+    rows = ExrWriter(image, result)
+    with atomic_write(path) as file:
+        yield rows
+        header = _scaled(image.metadata.header, result)
+        try:
+            OpenEXR.File(header, rows.channels).write(file.name)
+        except RuntimeError as error:
+            raise OSError(str(error)) from error
+
+
+class ExrWriter:
+    """Collects the rows of all channels."""
+
+    def __init__(self, image: ScienceImage, result: Result) -> None:
+        size = result.size_of(image)
+        self.image = image
+        named = zip(image.names, image.dtypes, strict=True)
+        self.channels: dict[str, NDArray[Any]] = {name: np.zeros(size, d) for name, d in named}
+        if result.has_errors:
+            names = [error_name(image.names[plane]) for plane in image.value_planes]
+            self.channels |= {name: np.zeros(size, np.float32) for name in names}
+
+    def write(self, plane: int, top: int, values: Values, errors: Values | None) -> None:
+        """Write rows of a channel and of its errors."""
+        name, rows = self.image.names[plane], slice(top, top + len(values))
+        self.channels[name][rows] = encode(values, self.image.dtypes[plane])
+        if errors is not None:
+            self.channels[error_name(name)][rows] = errors
+
+
+def error_name(channel: str) -> str:
+    """Return the name of the channel that holds the errors of another.
+
+    Example:
+        >>> error_name("R"), error_name("diffuse.R")
+        ('sigma.R', 'sigma.diffuse.R')
+    """
+    return f"sigma.{channel}"
+
+
+def _role(name: str, dtype: np.dtype[Any]) -> Role:
+    if dtype.kind == "u":
+        return "labels"
+    return "opacity" if name.rpartition(".")[2] == "A" else "values"
+
+
+def _joint(names: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return red, green and blue of each layer that has all three."""
+    layers = dict.fromkeys(name.rpartition(".")[0] for name in names)
+    triples = [[f"{layer}.{c}" if layer else c for c in "RGB"] for layer in layers]
+    return tuple(tuple(map(names.index, t)) for t in triples if set(t) <= set(names))
+
+
+def _scaled(header: dict[str, Any], result: Result) -> dict[str, Any]:
+    import OpenEXR
+
+    scaled = {key: value for key, value in header.items() if key not in _MADE_ANEW}
+    for key in ("dataWindow", "displayWindow"):
+        first, last = (np.asarray(corner, np.int64) for corner in header[key])
+        corners = first * result.scale, (last + 1) * result.scale - 1
+        scaled[key] = tuple(corner.astype(np.int32) for corner in corners)
+    compression = header["compression"]
+    is_lossless = compression.name.removesuffix("_COMPRESSION") in _LOSSLESS
+    scaled["compression"] = compression if is_lossless else OpenEXR.ZIP_COMPRESSION
+    scaled["type"] = OpenEXR.scanlineimage
+    return scaled | {f"musigma:{key}": text for key, text in result.notes.items()}

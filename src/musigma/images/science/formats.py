@@ -1,0 +1,81 @@
+"""The scientific formats: which library reads them, and how to open and write a file."""
+
+from contextlib import AbstractContextManager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from musigma.images.listing import image_error
+from musigma.images.science.geotiff import BLOCK
+from musigma.images.science.image import FormatName, PlaneWriter, Result, ScienceImage
+from musigma.types import ConfigError
+
+_MODULES: dict[FormatName, str] = {
+    "GeoTIFF": "geotiff",
+    "OME-TIFF": "ome_tiff",
+    "FITS": "fits",
+    "EXR": "exr",
+}
+LIBRARIES: dict[FormatName, str] = {
+    "GeoTIFF": "rasterio",
+    "OME-TIFF": "tifffile",
+    "FITS": "astropy",
+    "EXR": "OpenEXR",
+}
+"""The package that reads and writes each format."""
+
+COLLECTED_ROWS = 2 * BLOCK
+"""Rows of a plane that a writer may hold, while it joins them to blocks."""
+
+
+def open_science(path: Path, format_name: FormatName, *, max_pixels: int) -> ScienceImage:
+    """Open a scientific file.
+
+    Args:
+        path: The file.
+        format_name: Its format, from `musigma.images.science.recognise.science_format`.
+        max_pixels: A picture with more pixels is refused where its format is not read in parts,
+            which are EXR and a plane of OME-TIFF.
+
+    Raises:
+        ImageError: If the file cannot be read, or the package for it is not installed.
+    """
+    try:
+        module = _module(format_name)
+        if format_name == "EXR":  # which is read as a whole when it is opened
+            _check_size(path, module.num_pixels(path), max_pixels)
+        image: ScienceImage = module.read(path)
+        if format_name == "OME-TIFF":
+            _check_size(path, image.shape[1] * image.shape[2], max_pixels)
+    except ImportError as error:
+        raise _not_installed(path, format_name) from error
+    return image
+
+
+def _check_size(path: Path, num_pixels: int, max_pixels: int) -> None:
+    if num_pixels > max_pixels:
+        text = f"its pictures of {num_pixels} pixels are larger than the limit of {max_pixels}"
+        raise image_error(path, f"{text}; set `max_pixels` to more")
+
+
+def science_writer(
+    path: Path, image: ScienceImage, result: Result
+) -> AbstractContextManager[PlaneWriter]:
+    """Open a file for the result in the format of its source.
+
+    It appears when the block ends without an error.
+    """
+    if result.scale < 1:
+        raise ConfigError(f"the zoom factor must be 1 or more, got {result.scale}")
+    writer: AbstractContextManager[PlaneWriter] = _module(image.format).writer(path, image, result)
+    return writer
+
+
+def _module(format_name: FormatName) -> Any:
+    return import_module(f"musigma.images.science.{_MODULES[format_name]}")
+
+
+def _not_installed(path: Path, format_name: FormatName) -> Exception:
+    library = LIBRARIES[format_name]
+    text = f"is a {format_name} file, and {library} is not installed to read it"
+    return image_error(path, f"{text}; pip install 'musigma[science]'")

@@ -1,0 +1,88 @@
+"""A scientific picture: planes of values in the units of its file, read in parts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+Reader = Callable[[int, slice, slice], Values]
+Role = Literal["values", "opacity", "labels"]
+FormatName = Literal["GeoTIFF", "OME-TIFF", "FITS", "EXR"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScienceImage:
+    """What a scientific file holds; its planes are read when they are needed.
+
+    Attributes:
+        path: The file.
+        format: ``GeoTIFF``, ``OME-TIFF``, ``FITS`` or ``EXR``.
+        shape: Number of planes, height and width. A plane is a band, or one picture of a stack.
+        dtypes: Type of the samples of each plane.
+        names: Name of each plane.
+        roles: What each plane is: ``values`` are restored, ``opacity`` is enlarged bicubically,
+            and the pixels of ``labels`` are repeated.
+        joint: Triples of planes that are red, green and blue of one picture.
+        declared_range: Values that the file says are black and white; `None` where it says nothing.
+        read: Returns a part of a plane, given its number, rows and columns, as float64 in the units
+            of the file. Values that are missing are NaN.
+        close: Closes the file.
+        metadata: What the writer of the format needs to know.
+        left_out: Parts of the file that are neither read nor written.
+    """
+
+    path: Path
+    format: FormatName
+    shape: tuple[int, int, int]
+    dtypes: tuple[np.dtype[Any], ...]
+    names: tuple[str, ...]
+    roles: tuple[Role, ...]
+    joint: tuple[tuple[int, ...], ...]
+    declared_range: tuple[float, float] | None
+    read: Reader
+    close: Callable[[], None]
+    metadata: Any
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def value_planes(self) -> tuple[int, ...]:
+        """Numbers of the planes that are restored; these get an error plane."""
+        return tuple(plane for plane, role in enumerate(self.roles) if role == "values")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a writer is told about the result.
+
+    Attributes:
+        scale: Zoom factor.
+        has_errors: Whether every plane of values has an error plane.
+        notes: What the file says about the result, as short texts by name.
+    """
+
+    scale: int
+    has_errors: bool
+    notes: dict[str, str]
+
+    def size_of(self, image: ScienceImage) -> tuple[int, int]:
+        """Return height and width of the result."""
+        return image.shape[1] * self.scale, image.shape[2] * self.scale
+
+
+class PlaneWriter(Protocol):
+    """Takes the rows of each plane from top to bottom; planes may take turns."""
+
+    def write(self, plane: int, top: int, values: Values, errors: Values | None) -> None:
+        """Write rows in the units of the file.
+
+        Args:
+            plane: Number of the plane.
+            top: The first row.
+            values: ``(rows, width)``; NaN where a value is missing.
+            errors: The same for the error plane; `None` for a plane without one.
+        """
+        ...

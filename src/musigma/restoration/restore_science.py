@@ -1,0 +1,470 @@
+"""Restore a scientific file: values stay in its units, and an error plane stands beside each plane.
+
+Planes are restored one group after the other, each from top to bottom, so that a file of any size
+needs the memory of some of its rows.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
+from musigma.functional.picture_statistics import PictureStatistics, measure
+from musigma.functional.resize import resize
+from musigma.images.image_io import BAND
+from musigma.images.listing import ImageSource, image_error
+from musigma.images.science.formats import COLLECTED_ROWS, open_science, science_writer
+from musigma.images.science.image import FormatName, PlaneWriter, Result, ScienceImage, Values
+from musigma.images.science.value_range import (
+    Sampled,
+    ValueRange,
+    choose_range,
+    range_warnings,
+    sample_plane,
+    stored_range,
+)
+from musigma.model import Model
+from musigma.prediction.engines import Engine
+from musigma.prediction.predict import Strips, predict_strips
+from musigma.prediction.tiling import least_memory_for_tiles
+from musigma.restoration.options import Options
+from musigma.restoration.promise import Promise, science_promise
+from musigma.types import ImageError, Prediction
+from musigma.uncertainty.calibration import Calibration
+
+TileProgress = Callable[[int, int], None]
+NOISE_SIDE = 1024
+"""The noise level is estimated from so many rows and columns of the middle."""
+
+_ROUNDING_VARIANCE = 1 / 12  # of rounding to integers
+_CONVERTED_BYTES = 6 * 8  # for each value of the rows that are converted to the units of the file
+_KERNEL_RADIUS = 2  # of bicubic interpolation, in rows of the source
+_MEANINGS = {
+    "std": "calibrated standard deviation of the error of each value, in the units of the values",
+    "sigma": "absolute error that the network predicts, not calibrated, in the units of the values",
+    "none": "the model predicts no errors",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScienceRecord:
+    """How a scientific file was restored.
+
+    Attributes:
+        format: ``GeoTIFF``, ``OME-TIFF``, ``FITS`` or ``EXR``.
+        bands: Names of the planes that were restored.
+        applied: Whether the network saw the planes one by one or together, in words.
+        low: The value that the network saw as 0.
+        high: The value that the network saw as 1.
+        range_origin: Where these two come from.
+        error_quantity: What the error planes hold: ``std``, ``sigma`` or ``none``.
+        interval_factor: Half-width of the interval in units of the error plane, for a calibrated
+            model.
+        coverage: The share of values that these intervals aim to hold.
+    """
+
+    format: FormatName
+    bands: list[str]
+    applied: str
+    low: float
+    high: float
+    range_origin: str
+    error_quantity: str
+    interval_factor: float | None
+    coverage: float | None
+
+
+class Outcome(NamedTuple):
+    """What `restore_science` says about a file that it has written."""
+
+    record: ScienceRecord
+    options: Options
+    noise: NoiseEstimate
+    promise: Promise | None
+    warnings: list[str]
+    size: tuple[int, int]
+    num_tiles: int
+    seconds: float
+
+
+class NormalisedPlanes:
+    """Planes of a file as a network sees them: ``(1, C, H, W)`` float32, the range is ``[0, 1]``.
+
+    Values beyond the range are not clipped. Missing values are replaced by the middle value of
+    their plane.
+    """
+
+    def __init__(
+        self,
+        image: ScienceImage,
+        planes: tuple[int, ...],
+        value_range: ValueRange,
+        fills: dict[int, float],
+    ) -> None:
+        self.image, self.planes, self.value_range, self.fills = image, planes, value_range, fills
+        self.shape = (1, len(planes), *image.shape[1:])
+
+    def __getitem__(self, part: Any) -> Tensor:
+        """Return rows and columns, which are the last two indices, of all planes."""
+        rows, columns = (_plain(s, n) for s, n in zip(part[-2:], self.shape[2:], strict=True))
+        parts = [
+            self.normalised(plane, self.image.read(plane, rows, columns)) for plane in self.planes
+        ]
+        return torch.from_numpy(np.stack(parts)[None])
+
+    def normalised(self, plane: int, values: Values) -> NDArray[np.float32]:
+        """Return values of a plane on the scale of the network."""
+        filled = np.where(np.isfinite(values), values, self.fills[plane])
+        return ((filled - self.value_range.low) / self.value_range.span).astype(np.float32)
+
+
+def restore_science(
+    model: Model,
+    source: ImageSource,
+    format_name: FormatName,
+    options: Options,
+    *,
+    engine: Engine,
+    progress: TileProgress | None = None,
+) -> Outcome:
+    """Restore a scientific file and write it in its own format, with errors if the model has them.
+
+    Args:
+        model: The model.
+        source: The file.
+        format_name: Its format.
+        options: How to restore it.
+        engine: What runs the network.
+        progress: Called after each tile with the number done and the number in all.
+    """
+    start = time.perf_counter()
+    _check(source, options)
+    image = open_science(source.path, format_name, max_pixels=options.max_pixels)
+    with closing(image):
+        task = _prepare(model, image, options, engine)
+        notes = _notes(model, task)
+        result = Result(scale=model.scale, has_errors=model.has_sigma, notes=notes)
+        with science_writer(options.folder / source.name, image, result) as writer:
+            num_tiles = _restore_groups(task, engine, writer, progress)
+            _enlarge_others(image, model.scale, writer)
+    return Outcome(
+        record=task.record,
+        options=task.options,
+        noise=task.noise,
+        promise=task.promise,
+        warnings=_warnings(task),
+        size=result.size_of(image),
+        num_tiles=num_tiles,
+        seconds=time.perf_counter() - start,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task:
+    model: Model
+    image: ScienceImage
+    options: Options
+    calibration: Calibration | None
+    value_range: ValueRange
+    samples: list[Sampled]
+    groups: list[NormalisedPlanes]
+    record: ScienceRecord
+    noise: NoiseEstimate
+    promise: Promise | None
+
+
+def _check(source: ImageSource, options: Options) -> None:
+    """Refuse options that are for photographs."""
+    for name, is_set in (("npz", options.npz), ("page", options.page), ("width", options.size)):
+        if is_set:
+            text = f"is a scientific file, for which there is no `{name}`"
+            raise image_error(source.path, f"{text}; its errors are planes of the result")
+    if options.frame is not None:
+        text = "is a scientific file, and all its planes are restored"
+        raise image_error(source.path, f"{text}; leave `frame` out")
+
+
+def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine) -> _Task:
+    sampled = {plane: sample_plane(image, plane) for plane in image.value_planes}
+    samples = [sample for sample in sampled.values() if sample is not None]
+    of_weights = stored_range(model.metadata)
+    value_range = choose_range(image, samples, given=options.value_range, of_weights=of_weights)
+    fills = {p: value_range.low if s is None else s.median for p, s in sampled.items()}
+    planes, applied = plan_groups(model, image)
+    groups = [NormalisedPlanes(image, group, value_range, fills) for group in planes]
+    options = replace(options, engine=engine.name.split()[0])
+    options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
+    looked_at = groups[0] if groups[0].shape[1] in (1, 3) else _first_plane(groups[0])
+    statistics = measure(looked_at)
+    noise = noise_of(statistics)
+    if options.estimate_noise:
+        noise = noise_of(statistics, white_std=estimate_noise_std(_middle(looked_at)))
+        options = replace(options, noise_std=noise.std)
+    calibration = model.calibration
+    if options.coverage is not None:
+        calibration = model.require_calibration(options.coverage)
+    return _Task(
+        model=model,
+        image=image,
+        options=options,
+        calibration=calibration,
+        value_range=value_range,
+        samples=samples,
+        groups=groups,
+        record=_record(model, image, value_range, applied, calibration),
+        noise=noise,
+        promise=_promise(calibration, image, options, statistics),
+    )
+
+
+def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]], str]:
+    """Return which planes the network sees together, and the same in words.
+
+    Args:
+        model: What restores them.
+        image: The file.
+
+    Raises:
+        ImageError: If the network takes a number of channels that the file does not have.
+    """
+    network, planes = model.network, image.value_planes
+    num_colours = network.in_channels - network.takes_noise_level
+    if not planes:
+        raise image_error(image.path, "holds no plane of values to restore")
+    if num_colours > 1 and num_colours != 3:
+        if len(planes) != num_colours:
+            text = f"has {len(planes)} planes, and {model.name} takes {num_colours} channels"
+            raise image_error(image.path, f"{text}; choose another `model`")
+        return [planes], f"all {num_colours} bands jointly"
+    joint = [triple for triple in image.joint if num_colours == 3]
+    members = {plane for triple in joint for plane in triple}
+    single = [(plane,) for plane in planes if plane not in members]
+    words = ["red, green and blue jointly"] if joint else []
+    if single:
+        repeated = " (each as three equal channels, of which the mean is taken)"
+        words.append(f"band by band{repeated if num_colours == 3 else ''}")
+    return [*joint, *single], "; other bands ".join(words)
+
+
+def _restore_groups(
+    task: _Task, engine: Engine, writer: PlaneWriter, progress: TileProgress | None
+) -> int:
+    """Restore and write all groups of planes; return the largest number of tiles of one."""
+    most = 0
+    for index, planes in enumerate(task.groups):
+        strips = _strips(task, planes, engine, _progress_of(progress, index, len(task.groups)))
+        top = 0
+        try:
+            for strip in strips:
+                _write_strip(task, planes, strip, top, writer)
+                top += strip.mean.shape[2]
+        except ImageError as error:
+            raise _named(task.image, error) from error
+        most = max(most, strips.num_tiles)
+    return most
+
+
+def _strips(
+    task: _Task, planes: NormalisedPlanes, engine: Engine, progress: TileProgress | None
+) -> Strips:
+    options, model = task.options, task.model
+    return predict_strips(
+        model.network,
+        planes,
+        noise_std=options.noise_std if model.takes_noise_level else None,
+        engine=engine,
+        tile=options.tile,
+        memory=options.memory,
+        progress=progress,
+    )
+
+
+def _write_strip(
+    task: _Task, planes: NormalisedPlanes, strip: Prediction, top: int, writer: PlaneWriter
+) -> None:
+    """Write the rows of a group in the units of the file, a few at a time."""
+    for start in range(0, strip.mean.shape[2], BAND):
+        rows = slice(start, start + BAND)
+        for channel, plane in enumerate(planes.planes):
+            mean = strip.mean[0, channel, rows]
+            sigma = None if strip.sigma is None else strip.sigma[0, channel, rows]
+            values, missing = _in_units(task, planes, plane, mean, top + start)
+            errors = None if sigma is None else _errors_in_units(task, plane, sigma)
+            if errors is not None:
+                errors[missing] = np.nan
+            writer.write(plane, top + start, values, errors)
+
+
+def _in_units(
+    task: _Task, planes: NormalisedPlanes, plane: int, mean: Tensor, top: int
+) -> tuple[Values, NDArray[np.bool_]]:
+    """Return values in the units of the file, with NaN where they are missing, and where that is.
+
+    At scale 1 a value that the network leaves as it is, but for the rounding of float32, is the
+    value of the file to the bit.
+    """
+    scale, value_range = task.model.scale, task.value_range
+    before = _source_rows(task.image, plane, top, top + len(mean), scale)
+    values = mean.double().numpy() * value_range.span + value_range.low
+    if scale == 1:
+        seen = planes.normalised(plane, before)
+        unchanged = np.abs(mean.numpy() - seen) <= np.spacing(np.abs(seen))
+        values = np.where(unchanged, before, values)
+    # Infinite values are no measurements, and a network cannot see them.
+    missing = _repeated(~np.isfinite(before), top, len(mean), scale)
+    values[missing] = np.nan
+    return values, missing
+
+
+def _errors_in_units(task: _Task, plane: int, sigma: Tensor) -> Values:
+    span = task.value_range.span
+    if task.calibration is None:
+        return sigma.double().numpy() * span
+    std = task.calibration.std(sigma).double().numpy() * span
+    if task.image.dtypes[plane].kind == "f":
+        return std
+    widened: Values = np.sqrt(np.square(std) + _ROUNDING_VARIANCE)
+    return widened
+
+
+def _enlarge_others(image: ScienceImage, scale: int, writer: PlaneWriter) -> None:
+    """Enlarge opacity bicubically, and repeat the pixels of labels."""
+    height = image.shape[1]
+    for plane, role in enumerate(image.roles):
+        if role == "values":
+            continue
+        for top in range(0, height, BAND):
+            bottom = min(top + BAND, height)
+            if role == "labels" or scale == 1:
+                rows = image.read(plane, slice(top, bottom), slice(0, image.shape[2]))
+                values = rows.repeat(scale, 0).repeat(scale, 1)
+            else:
+                values = _bicubic_rows(image, plane, top, bottom, scale)
+            writer.write(plane, top * scale, values, None)
+
+
+def _bicubic_rows(image: ScienceImage, plane: int, top: int, bottom: int, scale: int) -> Values:
+    first, last = max(0, top - _KERNEL_RADIUS), min(image.shape[1], bottom + _KERNEL_RADIUS)
+    rows = image.read(plane, slice(first, last), slice(0, image.shape[2]))
+    enlarged = resize(torch.from_numpy(rows)[None, None], scale=scale)[0, 0].double()
+    part = enlarged[(top - first) * scale : (bottom - first) * scale]
+    return part.clamp(float(rows.min()), float(rows.max())).numpy()
+
+
+def _source_rows(image: ScienceImage, plane: int, top: int, bottom: int, scale: int) -> Values:
+    rows = slice(top // scale, -(-bottom // scale))
+    return image.read(plane, rows, slice(0, image.shape[2]))
+
+
+def _repeated(mask: NDArray[np.bool_], top: int, num_rows: int, scale: int) -> NDArray[np.bool_]:
+    """Return a mask of the source in the size of the result, from its row `top`."""
+    offset = top % scale
+    return mask.repeat(scale, 0)[offset : offset + num_rows].repeat(scale, 1)
+
+
+def _memory_for_tiles(
+    model: Model, image: ScienceImage, planes: list[tuple[int, ...]], options: Options
+) -> int:
+    """Return what the rows that are converted and collected leave of the memory."""
+    width = image.shape[2] * model.scale
+    largest = max(dtype.itemsize for dtype in image.dtypes)
+    num_planes = max(map(len, planes)) * (1 + model.has_sigma)
+    taken = width * (BAND * _CONVERTED_BYTES + num_planes * COLLECTED_ROWS * largest)
+    least = least_memory_for_tiles(model.network, width=image.shape[2])
+    if options.tile is None and options.memory - taken < least:
+        needed = math.ceil((taken + least) / 2**20)
+        text = f"rows of {width} pixels and one tile need {needed} MiB of memory"
+        raise image_error(image.path, f"{text}; set `memory` to that or more")
+    return max(1, options.memory - taken)
+
+
+def _record(
+    model: Model,
+    image: ScienceImage,
+    value_range: ValueRange,
+    applied: str,
+    calibration: Calibration | None,
+) -> ScienceRecord:
+    quantity = "none" if not model.has_sigma else "sigma" if calibration is None else "std"
+    has_interval = calibration is not None and model.has_sigma
+    return ScienceRecord(
+        format=image.format,
+        bands=[image.names[plane] for plane in image.value_planes],
+        applied=applied,
+        low=value_range.low,
+        high=value_range.high,
+        range_origin=value_range.origin,
+        error_quantity=quantity,
+        interval_factor=calibration.factor if calibration and has_interval else None,
+        coverage=calibration.coverage if calibration and has_interval else None,
+    )
+
+
+def _notes(model: Model, task: _Task) -> dict[str, str]:
+    """Return what the file says about its result."""
+    record = task.record
+    notes = {
+        "quantity": record.error_quantity,
+        "meaning": _MEANINGS[record.error_quantity],
+        "model": f"{model.name}, scale {model.scale}",
+        "applied": record.applied,
+        "value_range": str(task.value_range),
+    }
+    if record.interval_factor is not None:
+        factor = f"{record.interval_factor:.6g}"
+        notes["interval"] = f"value +- {factor} std aims to hold a share of {record.coverage:g}"
+    if task.promise is not None:
+        notes["promise"] = task.promise.text or f"none: {task.promise.reason}"
+    return notes
+
+
+def _promise(
+    calibration: Calibration | None,
+    image: ScienceImage,
+    options: Options,
+    statistics: PictureStatistics,
+) -> Promise | None:
+    if calibration is None:
+        return None
+    return science_promise(calibration, image.format, options, statistics)
+
+
+def _warnings(task: _Task) -> list[str]:
+    warnings = range_warnings(task.value_range, task.samples)
+    if task.image.left_out:
+        names = ", ".join(task.image.left_out)
+        warnings.append(f"The result does not have these parts of the file: {names}.")
+    return warnings
+
+
+def _progress_of(progress: TileProgress | None, index: int, num_groups: int) -> TileProgress | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(index * total + done, num_groups * total)
+
+
+def _first_plane(planes: NormalisedPlanes) -> NormalisedPlanes:
+    return NormalisedPlanes(planes.image, planes.planes[:1], planes.value_range, planes.fills)
+
+
+def _middle(planes: NormalisedPlanes) -> Tensor:
+    starts = [max(0, length - NOISE_SIDE) // 2 for length in planes.shape[2:]]
+    return planes[tuple(slice(start, start + NOISE_SIDE) for start in starts)]
+
+
+def _plain(part: slice, length: int) -> slice:
+    start, stop, _ = part.indices(length)
+    return slice(start, stop)
+
+
+def _named(image: ScienceImage, error: ImageError) -> ImageError:
+    text = str(error)
+    return error if text.startswith(str(image.path)) else image_error(image.path, text)
