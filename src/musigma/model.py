@@ -24,6 +24,8 @@ from musigma.hub import (
 )
 from musigma.images.conversion import ImageLike, as_batch
 from musigma.networks import Network, create, entries
+from musigma.networks.joint_head import FieldBank, JointHead, JointNetwork
+from musigma.networks.sigma_branch import WithSigma
 from musigma.networks.weights_file import (
     WeightsFile,
     build_skeleton,
@@ -47,10 +49,12 @@ from musigma.prediction.engines.base import device_of
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, Prediction, WeightsError, first_line, nearest
 from musigma.uncertainty.calibration import Calibration
-from musigma.uncertainty.consistency import made_consistent, without_visible_part
+from musigma.uncertainty.consistency import made_consistent
+from musigma.uncertainty.given_input import ErrorsGivenInput
 from musigma.uncertainty.guard import Reference, unlike
-from musigma.uncertainty.joint import StationaryErrors
-from musigma.uncertainty.quantities import Box, JointCalibration, Quantity, region_weights
+from musigma.uncertainty.joint import Correlation, JointErrors, StationaryErrors
+from musigma.uncertainty.mixture import MixtureErrors
+from musigma.uncertainty.quantities import JointCalibration, JointPrediction
 
 
 class Interval(NamedTuple):
@@ -75,6 +79,7 @@ class Model:
         calibration: Turns sigma into a standard deviation and an interval; `None` where the weights
             were never calibrated.
         onnx: Content of the ONNX file that the model was loaded from; `None` for other models.
+        joint_head: Predicts how errors belong together; `None` where the weights have none.
 
     Example:
         >>> model = load("edsr-baseline", scale=2)
@@ -90,6 +95,7 @@ class Model:
     digest: str = ""
     calibration: Calibration | None = None
     onnx: bytes | None = None
+    joint_head: JointHead | None = None
     _engines: EngineCache = field(default_factory=EngineCache, init=False, compare=False)
 
     def __repr__(self) -> str:
@@ -132,6 +138,8 @@ class Model:
         """
         if self.onnx is None:
             self.network.to(select_device(device))
+            if self.joint_head is not None:
+                self.joint_head.to(self.device)
         elif str(device) not in ("auto", "cpu"):
             raise ConfigError(
                 f"a model from an ONNX file runs on the CPU, not on {device}; load its weights file"
@@ -259,63 +267,79 @@ class Model:
         statistics = measure(as_batch(image))
         return unlike(Reference.from_dict(reference), statistics, noise_std=noise_std)
 
-    def errors(self, prediction: Prediction) -> StationaryErrors:
-        """Return the joint distribution of the errors of one picture.
-
-        Args:
-            prediction: What `predict` returned for one picture.
-        """
-        if len(prediction.mean) != 1:
-            raise ConfigError(
-                f"joint errors are those of one picture, and this is a batch of "
-                f"{len(prediction.mean)}"
-            )
-        return StationaryErrors(self.std(prediction)[0], self.require_joint().correlation)
-
-    def measure(
-        self, image: "ImageLike | Prediction", weights: Tensor, *, coverage: float | None = None
-    ) -> Quantity:
-        """Return the weighted sum of the values of the restored picture, with its interval.
-
-        Args:
-            image: One picture as for `predict`, or what `predict` returned for it.
-            weights: ``(C, H, W)`` in pixels of the result: a profile, a difference of regions, ...
-            coverage: One of `JointCalibration.coverages`; by default that of the calibration.
-        """
-        prediction = image if isinstance(image, Prediction) else self.predict(image)
-        std = self.errors(prediction).variance_of(weights) ** 0.5
-        share = self.require_calibration().coverage if coverage is None else coverage
-        half_width = self.require_joint().factor(share) * std
-        value = float((weights.double() * prediction.mean[0].double()).sum())
-        return Quantity(value, value - half_width, value + half_width, share, std)
-
-    def mean_over(
+    def predict_joint(
         self,
-        image: "ImageLike | Prediction",
-        region: Box | tuple[int, ...] | Tensor,
+        image: ImageLike,
         *,
-        channel: int | None = None,
-        minus: Box | tuple[int, ...] | Tensor | None = None,
-        coverage: float | None = None,
-    ) -> Quantity:
-        """Return the mean over a region of the restored picture, with its interval.
+        noise_std: float | None = None,
+        tile: int | None = None,
+        memory: int = DEFAULT_MEMORY,
+    ) -> JointPrediction:
+        """Restore one picture, and say how its errors belong together.
 
-        The interval allows for errors that neighbours share. It was calibrated for boxes of 4 to 32
-        pixels and profiles of 16 pixels, on held-out images.
+        A grey picture comes back with three equal channels. Where the model is calibrated for
+        bicubic shrinking, the errors allow for what the input says about them.
 
         Args:
-            image: One picture as for `predict`, or what `predict` returned for it.
-            region: A box as x, y, width, height in pixels of the result, or a mask ``(H, W)``.
-            channel: The only channel that counts, from 0; by default the mean over all channels.
-            minus: A region whose mean is subtracted.
-            coverage: One of `JointCalibration.coverages`; by default that of the calibration.
+            image: One picture as for `predict`.
+            noise_std: As for `predict`.
+            tile: As for `predict`.
+            memory: As for `predict`.
+
+        Example:
+            >>> model = load("edsr-baseline", scale=2)
+            >>> prediction = model.predict_joint(torch.rand(1, 3, 16, 16))
+            >>> box = prediction.mean_over((4, 8, 16, 12))
+            >>> box.low < box.value < box.high
+            True
         """
-        prediction = image if isinstance(image, Prediction) else self.predict(image)
-        shape = tuple(prediction.mean.shape[1:])
-        weights = region_weights(shape, region, channel)
-        if minus is not None:
-            weights = weights - region_weights(shape, minus, channel)
-        return self.measure(prediction, weights, coverage=coverage)
+        joint = self.require_joint()
+        prediction, errors = self.predict_errors(
+            image, joint.correlation, noise_std=noise_std, tile=tile, memory=memory
+        )
+        return JointPrediction(prediction, errors, joint, self.require_calibration().coverage)
+
+    def predict_errors(
+        self, image: ImageLike, correlation: Correlation | None, **options: Any
+    ) -> tuple[Prediction, JointErrors]:
+        """Restore one picture, and return the joint distribution of its errors.
+
+        Args:
+            image: One picture as for `predict`.
+            correlation: Of the errors; `None` for that which the joint head predicts.
+            options: ``noise_std``, ``tile`` and ``memory`` as for `predict`.
+        """
+        colours = self.network.in_channels - self.takes_noise_level
+        degraded = match_channels(as_batch(image), colours)
+        if len(degraded) != 1:
+            raise ConfigError(
+                f"joint errors are those of one picture, and this is a batch of {len(degraded)}"
+            )
+        errors: JointErrors
+        if correlation is not None:
+            prediction = self.predict(degraded, **options)
+            errors = StationaryErrors(self.std(prediction)[0], correlation)
+        else:
+            prediction, weights, bank = self._predict_weights(degraded, **options)
+            errors = MixtureErrors(self.std(prediction)[0], weights[0], bank)
+        if self.shrinks_by_bicubic:
+            errors = ErrorsGivenInput(errors, prediction.mean[0], degraded[0], self.scale)
+        return prediction, errors
+
+    def _predict_weights(
+        self, degraded: Tensor, **options: Any
+    ) -> tuple[Prediction, Tensor, FieldBank]:
+        head, network = self.joint_head, self.network
+        if head is None or not isinstance(network, WithSigma):
+            raise ConfigError(f"{self.name} has no joint head; load a weights file that has one")
+        together = JointNetwork(network, head).eval()
+        return *together.split(predict(together, degraded, **options).mean), head.bank()
+
+    @property
+    def shrinks_by_bicubic(self) -> bool:
+        """Whether the model is calibrated for inputs that bicubic shrinking made, and no others."""
+        protocol = self.calibration and self.calibration.protocol
+        return (protocol or {}).get("degradation") == "bicubic" and self.scale > 1
 
     def sample(self, image: ImageLike, num_samples: int, *, seed: int = 0) -> Tensor:
         """Draw pictures that the input may come from.
@@ -337,15 +361,16 @@ class Model:
         """
         if num_samples < 1:
             raise ConfigError(f"`num_samples` must be at least 1, got {num_samples}")
-        degraded = match_channels(as_batch(image), self.network.in_channels)
-        prediction = self.predict(degraded)
+        prediction = self.predict_joint(image)
         generator = torch.Generator().manual_seed(seed)
-        drawn = self.errors(prediction).sample((num_samples + 1) // 2, generator)
-        errors = torch.stack([drawn, -drawn], 1).flatten(0, 1)[:num_samples]
-        if (self.require_calibration().protocol or {}).get("degradation") != "bicubic":
-            return (prediction.mean + errors).clamp(0, 1)
-        hidden = without_visible_part(errors, self.scale)
-        return made_consistent(prediction.mean + hidden, degraded, self.scale)
+        drawn = prediction.errors.sample((num_samples + 1) // 2, generator)
+        middle = prediction.errors.shift
+        errors = torch.stack([drawn, 2 * middle - drawn], 1).flatten(0, 1)[:num_samples]
+        samples = prediction.mean + errors
+        if not self.shrinks_by_bicubic:
+            return samples.clamp(0, 1)
+        degraded = match_channels(as_batch(image), self.network.in_channels)
+        return made_consistent(samples, degraded, self.scale)
 
     def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> None:
         """Write a weights file with the metadata and calibration of the model, atomically.
@@ -358,7 +383,7 @@ class Model:
         if self.onnx is not None:
             raise ConfigError("a model from an ONNX file has no weights to save; copy the file")
         stored = self.stored_metadata() | metadata
-        write_weights_file(Path(path), self.network, half=half, **stored)
+        write_weights_file(Path(path), self.network, half=half, head=self.joint_head, **stored)
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> "Model":
@@ -555,12 +580,17 @@ def _model_of(content: WeightsFile, file_name: str) -> Model:
         name=content.network.build_spec.name,
         metadata=metadata,
         digest=content.digest,
-        calibration=_calibration_of(metadata.pop("calibration", None), file_name, content.network),
+        calibration=_calibration_of(metadata.pop("calibration", None), file_name, content),
+        joint_head=content.joint_head,
     )
 
 
-def _check_joint(stored: Any, network: Network) -> None:
-    correlation = JointCalibration.from_dict(stored).correlation
+def _check_joint(stored: Any, content: WeightsFile) -> None:
+    correlation, network = JointCalibration.from_dict(stored).correlation, content.network
+    if correlation is None:
+        if content.joint_head is None and next(network.parameters()).device.type != "meta":
+            raise ConfigError("its joint errors need a joint head, which the file lacks")
+        return
     if (correlation.scale, correlation.channels) != (network.scale, network.out_channels):
         raise ConfigError(
             f"its joint errors are for scale {correlation.scale} and {correlation.channels} "
@@ -568,7 +598,7 @@ def _check_joint(stored: Any, network: Network) -> None:
         )
 
 
-def _calibration_of(stored: Any, file_name: str, network: Network) -> Calibration | None:
+def _calibration_of(stored: Any, file_name: str, content: WeightsFile) -> Calibration | None:
     """Read the calibration of a file, and make sure that it can be used and put into words."""
     if stored is None:
         return None
@@ -580,7 +610,7 @@ def _calibration_of(stored: Any, file_name: str, network: Network) -> Calibratio
         if calibration.reference is not None:
             Reference.from_dict(calibration.reference)
         if calibration.joint is not None:
-            _check_joint(calibration.joint, network)
+            _check_joint(calibration.joint, content)
     except Exception as error:  # the values come from a file and may be anything
         reason = first_line(error)
         raise WeightsError(f"the calibration in {file_name} cannot be used: {reason}") from error

@@ -64,10 +64,8 @@ def measure(
     subtracted = None if minus is None else _read_box(minus, zoom)
     opened = open_image(picture)
     degraded = opened.colours[:]
-    prediction = loaded.predict(degraded, noise_std=noise_std)
-    quantity = loaded.mean_over(
-        prediction, region, minus=subtracted, channel=channel, coverage=coverage
-    )
+    prediction = loaded.predict_joint(degraded, noise_std=noise_std)
+    quantity = prediction.mean_over(region, minus=subtracted, channel=channel, coverage=coverage)
     options = Options(folder=Path(), noise_std=noise_std)
     reason = promise_for(calibration, opened, options, measure_statistics(degraded)).reason
     promise = None if reason else joint.promise(quantity.coverage, calibration.conditions)

@@ -53,11 +53,28 @@ def made_consistent(image: Tensor, degraded: Tensor, scale: int, *, rounds: int 
 def enlarge(degraded: Tensor, scale: int) -> Tensor:
     """Return the smallest image that gives `degraded` when it is shrunk: the pseudo-inverse."""
     height, width = degraded.shape[-2:]
-    rows, columns = (_pseudo_inverse(side * scale, scale) for side in (height, width))
+    rows, columns = (
+        _pseudo_inverse(side * scale, scale).to(degraded.device) for side in (height, width)
+    )
     return (rows @ degraded.double() @ columns.T).to(degraded.dtype)
 
 
-@lru_cache(maxsize=4)
+def spread_of_input(weights: Tensor, scale: int) -> Tensor:
+    """Return how much each value of the input counts in a weighted sum of the enlarged input.
+
+    Example:
+        >>> weights, degraded = torch.rand(1, 3, 16, 16), torch.rand(1, 3, 4, 4)
+        >>> direct = (weights * enlarge(degraded, 4)).sum()
+        >>> bool(torch.isclose((spread_of_input(weights, 4) * degraded).sum(), direct))
+        True
+    """
+    rows, columns = (
+        _pseudo_inverse(side, scale).to(weights.device) for side in weights.shape[-2:]
+    )
+    return (rows.T @ weights.double() @ columns).to(weights.dtype)
+
+
+@lru_cache(maxsize=32)
 def _pseudo_inverse(length: int, scale: int) -> Tensor:
     """Return the matrix that enlarges a side of ``length / scale`` to `length`.
 

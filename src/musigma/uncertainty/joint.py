@@ -35,7 +35,15 @@ _LEAST_POWER = 1e-3
 
 
 class JointErrors(Protocol):
-    """A joint distribution of the errors of one picture, ``target - mean``, with mean zero."""
+    """A joint distribution of the errors of one picture, ``target - mean``.
+
+    Attributes:
+        std: Standard deviation of each value, ``(C, H, W)``.
+        shift: Expected error of each value, which broadcasts to the same shape; mostly zero.
+    """
+
+    std: Tensor
+    shift: Tensor
 
     def variance_of(self, weights: Tensor) -> float:
         """Return the variance of the weighted sum of all errors; weights are ``(C, H, W)``."""
@@ -274,6 +282,7 @@ class StationaryErrors:
                 f"{scale}, got {tuple(std.shape)}"
             )
         self.std, self.correlation = std.detach().float().cpu(), correlation
+        self.shift = torch.zeros(1)
 
     def variance_of(self, weights: Tensor) -> float:
         """Return the variance of the weighted sum of all errors.
@@ -286,7 +295,7 @@ class StationaryErrors:
             raise ImageError(
                 f"expected weights of shape {tuple(self.std.shape)}, got {tuple(weights.shape)}"
             )
-        rows, columns = _support(weights, self.correlation.scale)
+        rows, columns = support(weights, self.correlation.scale)
         scaled = weights[:, rows, columns].float() * self.std[:, rows, columns]
         return float(filtered_power(scaled[None], self.correlation))
 
@@ -308,8 +317,15 @@ class StationaryErrors:
         return total / field.numel()
 
 
-def _support(weights: Tensor, scale: int) -> tuple[slice, slice]:
-    """Return the rows and columns, in whole input pixels, outside of which weights are zero."""
+def support(weights: Tensor, scale: int = 1) -> tuple[slice, slice]:
+    """Return the rows and columns, in whole input pixels, outside of which weights are zero.
+
+    Example:
+        >>> weights = torch.zeros(3, 8, 8)
+        >>> weights[0, 3, 5:7] = 1
+        >>> support(weights, 2)
+        (slice(2, 4, None), slice(4, 8, None))
+    """
     parts = []
     for axis in (1, 2):
         used = (weights != 0).any(0).any(2 - axis).nonzero().flatten()

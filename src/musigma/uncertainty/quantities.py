@@ -6,15 +6,15 @@ deviation, and a factor that was fitted on held-out images makes an interval of 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from musigma.functional.scores import check_share
-from musigma.types import ConfigError
+from musigma.types import ConfigError, Prediction
 from musigma.uncertainty.fitting import HeldOut, fit
-from musigma.uncertainty.joint import Correlation, checked_table, filtered_power, real, whole
+from musigma.uncertainty.joint import Correlation, JointErrors, checked_table, real, support, whole
 from musigma.uncertainty.methods import COVERAGES, DEFAULT_COVERAGE
 
 PROBES_PER_IMAGE = 24
@@ -28,6 +28,10 @@ class Box(NamedTuple):
     y: int
     width: int
     height: int
+
+
+Region = Box | tuple[int, ...] | Tensor
+"""A box as x, y, width, height in pixels of the result, or a mask ``(H, W)`` of booleans."""
 
 
 class Quantity(NamedTuple):
@@ -61,9 +65,7 @@ def parse_box(text: str) -> Box:
     return Box(*(int(part) for part in parts))
 
 
-def region_weights(
-    shape: tuple[int, ...], region: "Box | tuple[int, ...] | Tensor", channel: int | None = None
-) -> Tensor:
+def region_weights(shape: tuple[int, ...], region: Region, channel: int | None = None) -> Tensor:
     """Return the weights, ``(C, H, W)``, whose sum with a picture is its mean over a region.
 
     Args:
@@ -111,13 +113,14 @@ class JointCalibration:
     """What a weights file says about how errors belong together.
 
     Attributes:
-        correlation: Of the errors in units of their calibrated standard deviation.
+        correlation: Of the errors in units of their calibrated standard deviation; `None` for
+            weights with a joint head, which predicts it.
         factors: Half-width of the interval of a quantity in units of its standard deviation, for
             each coverage, by increasing coverage.
         num_images: Number of held-out images that the factors were fitted on.
     """
 
-    correlation: Correlation
+    correlation: Correlation | None
     factors: tuple[tuple[float, float], ...]
     num_images: int
 
@@ -156,7 +159,7 @@ class JointCalibration:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         factors = [[share, round(factor, 5)] for share, factor in self.factors]
-        correlation = self.correlation.to_dict()
+        correlation = self.correlation and self.correlation.to_dict()
         return {"correlation": correlation, "factors": factors, "num_images": self.num_images}
 
     @classmethod
@@ -167,8 +170,9 @@ class JointCalibration:
             factors = tuple((real(share), real(factor)) for share, factor in table["factors"])
         except (TypeError, ValueError) as error:
             raise ConfigError("factors of quantities are pairs of numbers") from error
+        correlation = table["correlation"]
         return cls(
-            correlation=Correlation.from_dict(table["correlation"]),
+            correlation=None if correlation is None else Correlation.from_dict(correlation),
             factors=factors,
             num_images=whole(table["num_images"]),
         )
@@ -192,93 +196,100 @@ def probe_patterns(channels: int) -> dict[str, list[Tensor]]:
     }
 
 
+def expected_sum(errors: JointErrors, weights: Tensor) -> float:
+    """Return the expectation of the weighted sum of all errors of a picture."""
+    rows, columns = support(weights)
+    shift = errors.shift.expand_as(weights)[:, rows, columns]
+    return float((weights[:, rows, columns].double() * shift).sum())
+
+
 class Probes(NamedTuple):
-    """A quantity at several places of a picture.
+    """A quantity at several places of a picture, ``(n,)`` each.
 
     Attributes:
-        errors: Its true errors, ``(n,)``.
-        scaled: Its weights times the standard deviations of the values, ``(n, C, h, w)``.
+        errors: Its true errors.
+        joint_errors: Its true errors less what the joint model expects.
+        joint_std: Its standard deviation by the joint model.
+        independent_std: The same if all errors were independent.
+        added_std: The same if all errors of a sign were the same.
     """
 
     errors: Tensor
-    scaled: Tensor
-
-    def std(self, correlation: Correlation) -> Tensor:
-        """Return the standard deviation of each by the joint model."""
-        return filtered_power(self.scaled, correlation).sqrt()
-
-    def independent_std(self) -> Tensor:
-        """Return the standard deviation of each if all errors were independent."""
-        return self.scaled.double().square().sum((1, 2, 3)).sqrt()
-
-    def added_std(self) -> Tensor:
-        """Return the standard deviation of each if all errors of a sign were the same."""
-        return self.scaled.double().abs().sum((1, 2, 3))
+    joint_errors: Tensor
+    joint_std: Tensor
+    independent_std: Tensor
+    added_std: Tensor
 
 
 def probe(
-    residual: Tensor, std: Tensor, pattern: Tensor, scale: int, generator: torch.Generator
+    residual: Tensor, errors: JointErrors, pattern: Tensor, generator: torch.Generator
 ) -> Probes | None:
     """Measure a quantity at random places; `None` where the picture is too small for it.
 
     Args:
         residual: ``target - mean``, ``(C, H, W)``.
-        std: Standard deviations of the same shape.
+        errors: What is known about it.
         pattern: Weights of the quantity, ``(C, h, w)``.
-        scale: Zoom factor: the weights are placed on the grid of input pixels.
         generator: Of the places.
     """
     height, width = pattern.shape[1:]
-    size = [-(-(side + scale - 1) // scale) * scale for side in (height, width)]
-    free = [whole_side - side for whole_side, side in zip(residual.shape[1:], size, strict=True)]
+    free = (residual.shape[1] - height, residual.shape[2] - width)
     if min(free) < 0:
         return None
-    errors, scaled = [], []
+    rows = []
     for _ in range(PROBES_PER_IMAGE):
         top, left = (int(torch.randint(side + 1, (), generator=generator)) for side in free)
-        weights = torch.zeros(len(pattern), *size)
-        rows, columns = top % scale, left % scale
-        weights[:, rows : rows + height, columns : columns + width] = pattern
-        top, left = top - rows, left - columns
-        window = (slice(None), slice(top, top + size[0]), slice(left, left + size[1]))
-        errors.append((weights * residual[window]).double().sum())
-        scaled.append(weights * std[window])
-    return Probes(torch.stack(errors), torch.stack(scaled))
+        weights = torch.zeros_like(residual)
+        weights[:, top : top + height, left : left + width] = pattern
+        rows.append(_probe_at(residual, errors, weights))
+    return Probes(*torch.tensor(rows, dtype=torch.float64).T)
 
 
-def probe_all(
-    residual: Tensor, std: Tensor, scale: int, *, seed: int
-) -> Iterator[tuple[str, Probes]]:
+def _probe_at(residual: Tensor, errors: JointErrors, weights: Tensor) -> tuple[float, ...]:
+    rows, columns = support(weights)
+    inside = (slice(None), rows, columns)
+    scaled = (weights[inside] * errors.std[inside]).double()
+    error = float((weights[inside] * residual[inside]).double().sum())
+    return (
+        error,
+        error - expected_sum(errors, weights),
+        errors.variance_of(weights) ** 0.5,
+        float(scaled.square().sum()) ** 0.5,
+        float(scaled.abs().sum()),
+    )
+
+
+def probe_all(residual: Tensor, errors: JointErrors, *, seed: int) -> Iterator[tuple[str, Probes]]:
     """Measure every kind of quantity at random places of a picture; arguments as for `probe`."""
     generator = torch.Generator().manual_seed(seed)
     for kind, patterns in probe_patterns(len(residual)).items():
-        measured = [probe(residual, std, pattern, scale, generator) for pattern in patterns]
+        measured = [probe(residual, errors, pattern, generator) for pattern in patterns]
         yield from ((kind, probes) for probes in measured if probes is not None)
 
 
 class HeldOutQuantities:
     """Errors of quantities in held-out images, in units of their standard deviation.
 
-    Images count alike, and so do the kinds of quantities in an image.
-
-    Args:
-        correlation: From other images, or the promise of the factors is void.
+    Images count alike, and so do the kinds of quantities in an image. The joint model comes from
+    other images, or the promise of the factors is void.
     """
 
-    def __init__(self, correlation: Correlation) -> None:
-        self.correlation = correlation
+    def __init__(self) -> None:
         self.held_out = HeldOut()
 
-    def update(self, residual: Tensor, std: Tensor, *, image: str) -> None:
-        """Add an image: ``target - mean`` and the standard deviations, ``(C, H, W)``."""
-        seed = self.held_out.num_images
-        for kind, probes in probe_all(residual, std, self.correlation.scale, seed=seed):
-            ratios = (probes.errors / probes.std(self.correlation)).float()[None, None, None]
+    def update(self, residual: Tensor, errors: JointErrors, *, image: str) -> None:
+        """Add an image: ``target - mean``, ``(C, H, W)``, and what is known about it."""
+        for kind, probes in probe_all(residual, errors, seed=self.held_out.num_images):
+            ratios = (probes.joint_errors / probes.joint_std).float()[None, None, None]
             nothing, unit = torch.zeros_like(ratios), torch.ones_like(ratios)
             self.held_out.update(nothing, ratios, unit, image=image, group=kind)
 
-    def fit(self) -> JointCalibration:
-        """Fit factors by conformal risk control: one for all kinds, for each coverage."""
+    def fit(self, correlation: Correlation | None) -> JointCalibration:
+        """Fit factors by conformal risk control: one for all kinds, for each coverage.
+
+        Args:
+            correlation: What the joint model was; `None` for that of a joint head.
+        """
         fitted = fit(
             self.held_out,
             "conformal-risk-control",
@@ -288,7 +299,7 @@ class HeldOutQuantities:
         unit = torch.ones(1)
         factors = [(share, float(fitted.half_width(unit, share))) for share in fitted.coverages]
         return JointCalibration(
-            correlation=self.correlation,
+            correlation=correlation,
             factors=tuple(factors),
             num_images=self.held_out.num_images,
         )
@@ -302,6 +313,70 @@ class HeldOutQuantities:
             rows = self.held_out.of_group(kind).coverages()
             shares[kind] = float(rows[:, position].mean())
         return shares
+
+
+class JointPrediction(Prediction):
+    """A prediction that also knows how its errors belong together.
+
+    Attributes:
+        errors: The joint distribution of the errors.
+        joint: The calibration of quantities.
+        coverage: Of the intervals, where nothing else is said.
+    """
+
+    errors: JointErrors
+    joint: JointCalibration
+    coverage: float
+
+    def __new__(
+        cls, prediction: Prediction, errors: JointErrors, joint: JointCalibration, coverage: float
+    ) -> Self:
+        """Add to a prediction what is known of its errors."""
+        made = super().__new__(cls, *prediction)
+        made.errors, made.joint, made.coverage = errors, joint, coverage
+        return made
+
+    def measure(self, weights: Tensor, *, coverage: float | None = None) -> Quantity:
+        """Return the weighted sum of the values of the restored picture, with its interval.
+
+        Where the input is known to have been shrunk by bicubic, the value allows for what the input
+        says about the error of the sum, so that it may differ a little from that of the picture.
+
+        Args:
+            weights: ``(C, H, W)`` in pixels of the result: a profile, a difference of regions, ...
+            coverage: One of `JointCalibration.coverages`; by default that of the calibration.
+        """
+        std = self.errors.variance_of(weights) ** 0.5
+        share = self.coverage if coverage is None else coverage
+        half_width = self.joint.factor(share) * std
+        value = float((weights.double() * self.mean[0].double()).sum())
+        value += expected_sum(self.errors, weights)
+        return Quantity(value, value - half_width, value + half_width, share, std)
+
+    def mean_over(
+        self,
+        region: Region,
+        *,
+        channel: int | None = None,
+        minus: Region | None = None,
+        coverage: float | None = None,
+    ) -> Quantity:
+        """Return the mean over a region of the restored picture, with its interval.
+
+        The interval allows for errors that neighbours share. It was calibrated for boxes of 4 to 32
+        pixels and profiles of 16 pixels, on held-out images.
+
+        Args:
+            region: A box as x, y, width, height in pixels of the result, or a mask ``(H, W)``.
+            channel: The only channel that counts, from 0; by default the mean over all channels.
+            minus: A region whose mean is subtracted.
+            coverage: One of `JointCalibration.coverages`; by default that of the calibration.
+        """
+        shape = tuple(self.mean.shape[1:])
+        weights = region_weights(shape, region, channel)
+        if minus is not None:
+            weights = weights - region_weights(shape, minus, channel)
+        return self.measure(weights, coverage=coverage)
 
 
 def in_words(quantity: Quantity, *, levels: int = 255) -> str:

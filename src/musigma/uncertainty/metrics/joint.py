@@ -1,7 +1,7 @@
 """Metrics of joint error bars: intervals of quantities, energy score, spectrum of samples."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -10,17 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.types import ConfigError, ImageError
-from musigma.uncertainty.joint import Correlation
+from musigma.uncertainty.joint import JointErrors
 from musigma.uncertainty.metrics.histogram import LogHistogram
 from musigma.uncertainty.quantities import Probes, probe_all
 
-StdRule = Callable[[Probes, Correlation], Tensor]
-
-STD_RULES: dict[str, StdRule] = {
-    "joint": lambda probes, correlation: probes.std(correlation),
-    "independent": lambda probes, _: probes.independent_std(),
-    "added": lambda probes, _: probes.added_std(),
-}
+RULES = ("joint", "independent", "added")
 """How the standard deviation of a quantity is computed: by the joint model, or by a baseline.
 
 ``independent`` takes all errors as independent, ``added`` as all the same.
@@ -45,22 +39,17 @@ class QuantityIntervals:
     """Coverage and width of intervals of box means, profiles and differences, in fixed memory.
 
     Args:
-        correlation: Of the joint model.
-        rule: One of `STD_RULES`.
+        rule: One of `RULES`.
         factors: Factor on the standard deviation for each kind of quantity, or one for all. With
             `None` intervals are not counted, and `quantile` can fit factors.
     """
 
     def __init__(
-        self,
-        correlation: Correlation,
-        rule: str = "joint",
-        *,
-        factors: float | dict[str, float] | None = None,
+        self, rule: str = "joint", *, factors: float | dict[str, float] | None = None
     ) -> None:
-        if rule not in STD_RULES:
-            raise ConfigError(f"there is no rule {rule!r}; known: {', '.join(STD_RULES)}")
-        self.correlation, self.rule, self.factors = correlation, rule, factors
+        if rule not in RULES:
+            raise ConfigError(f"there is no rule {rule!r}; known: {', '.join(RULES)}")
+        self.rule, self.factors = rule, factors
         self.reset()
 
     def reset(self) -> None:
@@ -69,12 +58,16 @@ class QuantityIntervals:
         self.sums: dict[str, NDArray[np.float64]] = {}
         self.ratios: dict[str, LogHistogram] = {}
 
-    def update(self, residual: Tensor, std: Tensor) -> None:
-        """Add a picture: ``target - mean`` and its standard deviations, ``(C, H, W)``."""
-        seed, scale = self.num_images, self.correlation.scale
-        for kind, probes in probe_all(residual, std, scale, seed=seed):
-            stds = STD_RULES[self.rule](probes, self.correlation)
-            ratio = probes.errors.abs() / stds
+    def update(self, residual: Tensor, errors: JointErrors) -> None:
+        """Add a picture: ``target - mean``, ``(C, H, W)``, and what is known about it."""
+        self.add(probe_all(residual, errors, seed=self.num_images))
+
+    def add(self, measured: Iterable[tuple[str, Probes]]) -> None:
+        """Add a picture by what `probe_all` measured in it."""
+        for kind, probes in measured:
+            error = probes.joint_errors if self.rule == "joint" else probes.errors
+            stds: Tensor = getattr(probes, f"{self.rule}_std")
+            ratio = error.abs() / stds
             histogram = LogHistogram(low=2.0**-6, high=2.0**10, num_bins=2**12)
             self.ratios.setdefault(kind, histogram).add(ratio)
             factor = self._factor(kind)
