@@ -1,22 +1,24 @@
 """Measure joint error bars on benchmark sets, beside two baselines.
 
-``python -m studies.joint_rows SCALE RECORD.json [STEP] [MODEL]`` restores every STEP-th picture (4)
-of B100, Set14 and Urban100 with a model (edsr-baseline) that has joint errors. Everything was
-fitted on ``DIV2K_crops``; the factors of the baselines are fitted there as well, here. For each set
-the record holds:
+``python -m studies.joint_rows MODEL SCALE RECORD.json --sets B100 Set14 Urban100 --step 4``
+restores every fourth picture of each set with weights that have joint errors. Everything was fitted
+on ``DIV2K_crops``; the factors of the baselines are fitted there as well, here. For each set the
+record holds:
 
 - coverage and width of 90 % intervals of box means (4 to 32 pixels), 16-pixel profiles, the mean of
   one channel and differences, for ``joint`` (one factor), and for ``independent`` and ``added``, as
   they are (the factor of a normal distribution) and with a factor for each kind;
-- the joint likelihood in nats per value, its gain over independent errors, and the least gain;
+- the joint likelihood in nats per value, its gain over independent errors, and the least gain, for
+  the middle part of each picture;
 - the energy score of blocks of 8 pixels with few samples, joint and independent;
 - the radial spectrum of samples and of the mean against that of the truth, in dB;
-- how well shrunk samples agree with the input, and their spread over the standard deviation.
+- how well shrunk samples agree with the input, their spread over the standard deviation, and how
+  much the mean of 64 samples differs from the mean in PSNR.
 """
 
+import argparse
 import json
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,46 +30,35 @@ from torch import Tensor
 
 from musigma.atomic import write_atomically
 from musigma.datasets.catalog import Dataset
+from musigma.evaluation.joint import held_out_pictures
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.record import jsonable, provenance
-from musigma.evaluation.restored_pairs import restored_pairs
+from musigma.evaluation.restored_pairs import read_pair
 from musigma.evaluation.selection import select_inputs
 from musigma.functional.fidelity import psnr
 from musigma.functional.scores import normal_factor
 from musigma.model import Model, load
-from musigma.uncertainty.consistency import made_consistent, shrink, without_visible_part
-from musigma.uncertainty.joint import Correlation, StationaryErrors
+from musigma.networks.weights_file import digest_of
+from musigma.uncertainty.consistency import shrink
+from musigma.uncertainty.joint import JointErrors, StationaryErrors
 from musigma.uncertainty.metrics.joint import (
-    STD_RULES,
+    RULES,
     QuantityIntervals,
     energy_score,
     in_decibels,
     radial_spectrum,
 )
+from musigma.uncertainty.mixture import MixtureErrors
+from musigma.uncertainty.quantities import probe_all
 
 SETS = ("B100", "Set14", "Urban100")
 HELD_OUT = "DIV2K_crops"
 HELD_OUT_STEP = 2
 COVERAGE = 0.9
-NUM_SAMPLES = 4
-CROP = 256
-"""Side of the middle part of a picture that samples are drawn for."""
-
-
-class Picture(NamedTuple):
-    """A restored picture, ``(C, H, W)`` each."""
-
-    mean: Tensor
-    std: Tensor
-    target: Tensor
-
-
-def pictures(model: Model, dataset: Dataset, protocol: Protocol) -> Iterator[Picture]:
-    """Restore the pictures of a set."""
-    calibration = model.require_calibration()
-    for _, (mean, sigma), target in restored_pairs(model.network, dataset, protocol):
-        assert sigma is not None
-        yield Picture(mean[0], calibration.std(sigma)[0], target[0])
+NUM_SAMPLES = 8
+MANY_SAMPLES = 64
+CROP = 192
+"""Side of the middle part of a picture that likelihood and samples are measured for."""
 
 
 def every(model: Model, name: str, step: int) -> tuple[Dataset, Protocol]:
@@ -78,59 +69,77 @@ def every(model: Model, name: str, step: int) -> tuple[Dataset, Protocol]:
 
 def factors_by_kind(model: Model) -> dict[str, dict[str, float]]:
     """Fit a factor for each kind of quantity on held-out crops, by each rule."""
+    metrics = {rule: QuantityIntervals(rule) for rule in RULES}
+    dataset, protocol = every(model, HELD_OUT, HELD_OUT_STEP)
     correlation = model.require_joint().correlation
-    metrics = {rule: QuantityIntervals(correlation, rule) for rule in STD_RULES}
-    for picture in pictures(model, *every(model, HELD_OUT, HELD_OUT_STEP)):
+    for number, picture in enumerate(held_out_pictures(model, dataset, [protocol], correlation)):
+        measured = list(probe_all(picture.residual, picture.errors, seed=number))
         for metric in metrics.values():
-            metric.update(picture.target - picture.mean, picture.std)
+            metric.add(measured)
     return {rule: metric.quantile(COVERAGE) for rule, metric in metrics.items()}
 
 
 def intervals_of(model: Model, fitted: dict[str, dict[str, float]]) -> dict[str, QuantityIntervals]:
     """Return a metric for each way to make intervals."""
-    joint = model.require_joint()
     normal = normal_factor(COVERAGE)
-    metrics = {
-        "joint": QuantityIntervals(joint.correlation, factors=joint.factor(COVERAGE)),
-    }
+    metrics = {"joint": QuantityIntervals(factors=model.require_joint().factor(COVERAGE))}
     for rule in ("independent", "added"):
-        metrics[f"{rule}, normal factor"] = QuantityIntervals(
-            joint.correlation, rule, factors=normal
-        )
-        metrics[f"{rule}, factor for each kind"] = QuantityIntervals(
-            joint.correlation, rule, factors=fitted[rule]
-        )
+        metrics[f"{rule}, normal factor"] = QuantityIntervals(rule, factors=normal)
+        metrics[f"{rule}, factor for each kind"] = QuantityIntervals(rule, factors=fitted[rule])
     return metrics
 
 
-def middle(picture: Picture, scale: int) -> Picture:
-    """Return the middle part of a picture, cut at input pixels."""
-    height, width = (min(CROP, side) // scale * scale for side in picture.mean.shape[1:])
-    top, left = (
-        (side - part) // 2 // scale * scale
-        for side, part in zip(picture.mean.shape[1:], (height, width), strict=True)
-    )
-    return Picture(*(part[:, top : top + height, left : left + width] for part in picture))
+def middle(shape: tuple[int, ...], scale: int) -> tuple[slice, ...]:
+    """Return the middle part of a picture ``(C, H, W)``, cut at input pixels."""
+    parts = []
+    for side in shape[1:]:
+        length = min(CROP, side) // scale * scale
+        first = (side - length) // 2 // scale * scale
+        parts.append(slice(first, first + length))
+    return (slice(None), *parts)
 
 
-def sample_scores(picture: Picture, correlation: Correlation, seed: int) -> dict[str, Any]:
-    """Measure samples of the middle part of a picture."""
-    mean, std, target = part = middle(picture, correlation.scale)
-    scale, generator = correlation.scale, torch.Generator().manual_seed(seed)
-    # The part counts as a picture of its own, whose input is what it shrinks to.
-    degraded = shrink(target[None], scale)
-    errors = StationaryErrors(std, correlation).sample(NUM_SAMPLES, generator)
-    samples = made_consistent(mean + without_visible_part(errors, scale), degraded, scale)
-    shrunk, given = shrink(samples, scale), degraded.expand(NUM_SAMPLES, -1, -1, -1)
+def part_of(errors: JointErrors, part: tuple[slice, ...]) -> JointErrors:
+    """Return the errors of a part of a picture, without what its input says."""
+    errors = getattr(errors, "errors", errors)
+    if isinstance(errors, MixtureErrors):
+        return MixtureErrors(errors.std[part], errors.weights[part], errors.bank)
+    assert isinstance(errors, StationaryErrors)
+    return StationaryErrors(errors.std[part], errors.correlation)
+
+
+class Drawn(NamedTuple):
+    """What a picture's samples are like: scores, and three spectra of samples, mean and truth."""
+
+    scores: dict[str, float]
+    spectra: Tensor
+
+
+def sample_scores(model: Model, degraded: Tensor, target: Tensor, seed: int) -> Drawn:
+    """Measure samples of the middle part of a picture, which counts as a picture of its own."""
+    part = middle(tuple(target.shape[1:]), model.scale)
+    rows, columns = (slice(s.start // model.scale, s.stop // model.scale) for s in part[1:])
+    small, truth = degraded[..., rows, columns], target[0][part]
+    samples = model.sample(small, MANY_SAMPLES, seed=seed)
+    few = samples[::2][:NUM_SAMPLES]  # one of each pair
+    prediction = model.predict(small)
+    mean, std = prediction.mean[0].clamp(0, 1), model.std(prediction)[0]
+    generator = torch.Generator().manual_seed(seed)
     white = mean + std * torch.randn(NUM_SAMPLES, *std.shape, generator=generator)
-    spectra = [radial_spectrum(images) for images in (samples, part.mean[None], target[None])]
-    return {
-        "energy": energy_score(samples, target),
-        "energy_independent": energy_score(white, target),
+    shrunk, given = shrink(few, model.scale), small.expand(len(few), -1, -1, -1)
+    quality = [
+        float(psnr(image[None], truth[None], data_range=1.0, shave=model.scale))
+        for image in (samples.mean(0), mean)
+    ]
+    spectra = [radial_spectrum(images) for images in (few, mean[None], truth[None])]
+    scores = {
+        "energy": energy_score(few, truth),
+        "energy_independent": energy_score(white, truth),
         "agreement_db": float(psnr(shrunk, given, data_range=1.0, shave=0).min()),
         "spread": float(samples.var(0).mean().sqrt() / std.square().mean().sqrt()),
-        "spectra": torch.stack(spectra),
+        "mean_of_samples_db": quality[0] - quality[1],
     }
+    return Drawn(scores, torch.stack(spectra))
 
 
 def diagonal_log_likelihood(residual: Tensor, std: Tensor) -> float:
@@ -140,32 +149,53 @@ def diagonal_log_likelihood(residual: Tensor, std: Tensor) -> float:
     return float(density.mean())
 
 
+class Row(NamedTuple):
+    """What is measured of one picture beside its quantities."""
+
+    joint: float
+    diagonal: float
+    drawn: Drawn
+
+
+def rows_of(
+    model: Model, dataset: Dataset, protocol: Protocol, metrics: dict[str, QuantityIntervals]
+) -> Iterator[Row]:
+    """Measure one picture after the other."""
+    correlation = model.require_joint().correlation
+    pictures = held_out_pictures(model, dataset, [protocol], correlation)
+    for number, (item, picture) in enumerate(zip(dataset.items, pictures, strict=True)):
+        measured = list(probe_all(picture.residual, picture.errors, seed=number))
+        for metric in metrics.values():
+            metric.add(measured)
+        part = middle(tuple(picture.residual.shape), model.scale)
+        residual, errors = picture.residual[part], part_of(picture.errors, part)
+        degraded, target = read_pair(item, protocol)
+        yield Row(
+            errors.log_likelihood(residual),
+            diagonal_log_likelihood(residual, errors.std),
+            sample_scores(model, degraded, target, number),
+        )
+
+
 def measure_set(
     model: Model, name: str, step: int, fitted: dict[str, dict[str, float]]
 ) -> dict[str, Any]:
     """Measure one set."""
-    correlation = model.require_joint().correlation
     metrics = intervals_of(model, fitted)
-    likelihoods, samples = [], []
-    for number, picture in enumerate(pictures(model, *every(model, name, step))):
-        residual = picture.target - picture.mean
-        for metric in metrics.values():
-            metric.update(residual, picture.std)
-        joint = StationaryErrors(picture.std, correlation).log_likelihood(residual)
-        likelihoods.append((joint, diagonal_log_likelihood(residual, picture.std)))
-        samples.append(sample_scores(picture, correlation, number))
-    joints, diagonals = np.array(likelihoods).T
-    spectra = torch.stack([row.pop("spectra") for row in samples]).sum(0)
+    rows = list(rows_of(model, *every(model, name, step), metrics))
+    gains = np.array([row.joint - row.diagonal for row in rows])
+    spectra = torch.stack([row.drawn.spectra for row in rows]).sum(0)
+    samples = [row.drawn.scores for row in rows]
     return {
-        "num_images": len(likelihoods),
+        "num_images": len(rows),
         "intervals": {
             key: {kind: scores._asdict() for kind, scores in metric.compute().items()}
             for key, metric in metrics.items()
         },
-        "log_likelihood": float(joints.mean()),
-        "gain": float((joints - diagonals).mean()),
-        "least_gain": float((joints - diagonals).min()),
-        "num_negative_gains": int((joints < diagonals).sum()),
+        "log_likelihood": float(np.mean([row.joint for row in rows])),
+        "gain": float(gains.mean()),
+        "least_gain": float(gains.min()),
+        "num_negative_gains": int((gains < 0).sum()),
         "samples": {key: float(np.mean([row[key] for row in samples])) for key in samples[0]},
         "least_agreement_db": min(row["agreement_db"] for row in samples),
         "spectrum_of_samples_db": in_decibels(spectra[0], spectra[2]),
@@ -173,24 +203,39 @@ def measure_set(
     }
 
 
-def main(scale: int, record: Path, step: int = 4, name: str = "edsr-baseline") -> None:
+def print_set(name: str, result: dict[str, Any]) -> None:
+    """Print the main numbers of a set."""
+    print(name, f"gain {result['gain']:.3f}, least {result['least_gain']:.3f}", flush=True)
+    fitted = result["intervals"]["independent, factor for each kind"]
+    for kind, scores in result["intervals"]["joint"].items():
+        narrower = scores["width"] / fitted[kind]["width"]
+        print(
+            f"  {kind}: {100 * scores['coverage']:.1f} % (independent with a factor "
+            f"{100 * fitted[kind]['coverage']:.1f} %), width {narrower:.3f} of that"
+        )
+    print(" ", json.dumps(jsonable(result["samples"])), flush=True)
+    print("  spectrum", [round(v, 2) for v in result["spectrum_of_samples_db"]], flush=True)
+
+
+def main(name: str, scale: int, record: Path, sets: list[str], step: int) -> None:
     """Measure all sets and write the record."""
     model = load(name, scale=scale)
     fitted = factors_by_kind(model)
-    sets = {}
-    for dataset in SETS:
-        sets[dataset] = measure_set(model, dataset, step, fitted)
-        print(dataset, json.dumps(jsonable(sets[dataset]))[:2000], flush=True)
+    measured = {}
+    for dataset in sets:
+        measured[dataset] = measure_set(model, dataset, step, fitted)
+        print_set(dataset, measured[dataset])
     content = {
         "study": "joint errors",
         "model": {"name": model.name, "scale": model.scale, "digest": model.digest},
+        "joint_head": digest_of(model.joint_head) if model.joint_head else None,
         "fitted_on": HELD_OUT,
         "coverage": COVERAGE,
         "step": step,
         "num_samples": NUM_SAMPLES,
         "factors": dict(model.require_joint().factors),
         "factors_by_kind": fitted,
-        "sets": sets,
+        "sets": measured,
         "provenance": provenance(torch.device("cpu")),
     }
     text = json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n"
@@ -198,4 +243,11 @@ def main(scale: int, record: Path, step: int = 4, name: str = "edsr-baseline") -
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]), int((sys.argv[3:4] or ["4"])[0]), *sys.argv[4:5])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name", help="name of shipped weights, or a weights file")
+    parser.add_argument("scale", type=int)
+    parser.add_argument("record", type=Path)
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--step", type=int, default=4)
+    arguments = parser.parse_args()
+    main(arguments.name, arguments.scale, arguments.record, arguments.sets, arguments.step)

@@ -435,7 +435,8 @@ class Model:
         """Write the model as an ONNX file, atomically; `load` reads it back.
 
         The file takes ``input`` and gives ``mean`` and, with a sigma branch, ``sigma``; a model
-        that is calibrated also gives ``half_width``, the half-width of the interval.
+        that is calibrated also gives ``half_width``, the half-width of the interval. With a joint
+        head there are ``joint_weights``, and the constants of the fields are in the metadata.
 
         Args:
             path: Where; the suffix must be ``.onnx``.
@@ -450,6 +451,7 @@ class Model:
             metadata=self.stored_metadata(),
             digest=self.digest,
             half_width=partial(_half_width, calibration) if calibration else None,
+            head=self.joint_head,
             opset=opset,
         )
 
@@ -626,6 +628,7 @@ def _load_onnx(path: Path, scale: int | None) -> Model:
     if scale not in (None, network.scale):
         raise ConfigError(f"{path.name} enlarges by {network.scale}, not by {scale}")
     digest = str(metadata.pop("digest", ""))
-    metadata.pop("card", None)
+    for key in ("card", "joint_fields"):
+        metadata.pop(key, None)
     content = WeightsFile(network=network, metadata=metadata, digest=digest)
     return replace(_model_of(content, path.name), onnx=path.read_bytes())

@@ -18,12 +18,19 @@ from musigma.uncertainty.metrics.joint import (
 INDEPENDENT = Correlation.independent(scale=2, radius=1, channels=3)
 
 
+@pytest.fixture(autouse=True)
+def few_probes(monkeypatch):
+    """Measure each kind of quantity at a few places only."""
+    monkeypatch.setattr("musigma.uncertainty.quantities.PROBES_PER_IMAGE", 8)
+
+
 def updated(rule: str, factors: float, num_images: int = 12) -> QuantityIntervals:
-    metric, generator = QuantityIntervals(INDEPENDENT, rule, factors=factors), torch.Generator()
+    metric, generator = QuantityIntervals(rule, factors=factors), torch.Generator()
     generator.manual_seed(0)
     std = torch.full((3, 64, 64), 0.1)
     for _ in range(num_images):
-        metric.update(std * draw_field((3, 64, 64), INDEPENDENT, generator), std)
+        errors = StationaryErrors(std, INDEPENDENT)
+        metric.update(std * draw_field((3, 64, 64), INDEPENDENT, generator), errors)
     return metric
 
 
@@ -64,7 +71,7 @@ def test_parts_can_be_merged():
 
 def test_an_unknown_rule_is_refused():
     with pytest.raises(ConfigError, match="no rule 'sum'"):
-        QuantityIntervals(INDEPENDENT, "sum")
+        QuantityIntervals("sum")
 
 
 def test_energy_score_equals_the_formula():

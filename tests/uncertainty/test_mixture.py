@@ -106,9 +106,7 @@ def test_shapes_that_do_not_fit_are_refused():
 
 def test_given_the_input_what_is_left_is_hidden_in_it():
     generator = torch.Generator().manual_seed(0)
-    errors = MixtureErrors(
-        torch.full((3, 32, 32), 0.1), random_weights(5, 32, 32), small_bank()
-    )
+    errors = MixtureErrors(torch.full((3, 32, 32), 0.1), random_weights(5, 32, 32), small_bank())
     mean = torch.rand(3, 32, 32, generator=generator)
     degraded = shrink(mean[None], 4)[0] + 0.01 * torch.randn(3, 8, 8, generator=generator)
     given = ErrorsGivenInput(errors, mean, degraded, 4)

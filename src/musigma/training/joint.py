@@ -146,7 +146,7 @@ def train_joint_head(
         (settings.sums_weight * loss_of_sums - gain).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(head.parameters(), 1.0)
         optimizer.step()
-        report(step, float(gain), float(loss_of_sums))
+        report(step, gain.item(), loss_of_sums.item())
     return head.eval()
 
 

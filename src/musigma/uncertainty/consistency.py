@@ -68,9 +68,7 @@ def spread_of_input(weights: Tensor, scale: int) -> Tensor:
         >>> bool(torch.isclose((spread_of_input(weights, 4) * degraded).sum(), direct))
         True
     """
-    rows, columns = (
-        _pseudo_inverse(side, scale).to(weights.device) for side in weights.shape[-2:]
-    )
+    rows, columns = (_pseudo_inverse(side, scale).to(weights.device) for side in weights.shape[-2:])
     return (rows.T @ weights.double() @ columns).to(weights.dtype)
 
 

@@ -98,7 +98,8 @@ class MixtureErrors:
         for part, width in ((slice(0, even), BLOCK), (slice(even, None), values.shape[2] - even)):
             if width and values[..., part].shape[2]:
                 blocks, shares = (
-                    torch.stack(torch.split(each[..., part], width, 2)) for each in (values, weights)
+                    torch.stack(torch.split(each[..., part], width, 2))
+                    for each in (values, weights)
                 )
                 total += float(log_density(blocks, shares, self.bank).sum())
         return total

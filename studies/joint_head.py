@@ -1,0 +1,140 @@
+"""Train the joint head of shipped weights, calibrate it, and store it with them.
+
+``python -m studies.joint_head NAME SCALE OUTPUT.safetensors --steps 3000 --crops 600`` trains a
+head beside the frozen mean and sigma of the weights that ship under a name, on crops of the
+training pictures. Then it fits the factors of quantities on ``DIV2K_crops`` and writes the file.
+Weights, calibration and digest of the network stay as they are. ``--device cuda`` trains on a GPU;
+larger patches (``--patch 16 --batch 128``) are affordable there.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from musigma.datasets.catalog import find_dataset
+from musigma.evaluation.joint import with_joint_errors
+from musigma.evaluation.selection import select_inputs
+from musigma.model import Model, load
+from musigma.networks.joint_head import JointHead, joint_head
+from musigma.training.joint import (
+    HeadData,
+    HeadTraining,
+    collect,
+    mean_gain,
+    random_crops,
+    train_joint_head,
+)
+
+HELD_OUT = "DIV2K_crops"
+TRAINING_SETS = ("BSD400", "cid22", "clic", "photos")
+
+
+def training_data(model: Model, crop: int, count: int, seed: int) -> HeadData:
+    """Return features and residuals of random crops of the training pictures."""
+    paths = [item.target for name in TRAINING_SETS for item in find_dataset(name).items]
+    return collect(model, random_crops(paths, crop, count, seed=seed))
+
+
+def held_out_data(model: Model, crop: int, count: int) -> HeadData:
+    """Return the same of held-out pictures, to watch the training by."""
+    paths = [item.target for item in find_dataset(HELD_OUT).items]
+    return collect(model, random_crops(paths, crop, count, seed=0))
+
+
+class Watch:
+    """Prints how the training goes."""
+
+    def __init__(self, every: int) -> None:
+        self.every, self.start = every, time.monotonic()
+        self.gains: list[float] = []
+        self.sums: list[float] = []
+
+    def __call__(self, step: int, gain: float, sums: float) -> None:
+        """Remember a step, and print the means of the last ones now and then."""
+        self.gains.append(gain)
+        self.sums.append(sums)
+        if (step + 1) % self.every == 0:
+            means = [sum(row[-self.every :]) / self.every for row in (self.gains, self.sums)]
+            seconds = time.monotonic() - self.start
+            print(f"{step + 1}: {means[0]:.4f} {means[1]:.4f} ({seconds:.0f} s)", flush=True)
+
+
+def train(model: Model, arguments: argparse.Namespace) -> JointHead:
+    """Train a head and print its gain on held-out patches."""
+    settings = HeadTraining(
+        steps=arguments.steps,
+        patch=arguments.patch,
+        batch=arguments.batch,
+        sums=arguments.sums,
+        learning_rate=arguments.learning_rate,
+        seed=arguments.seed,
+    )
+    data = training_data(model, settings.crop, arguments.crops, arguments.seed)
+    print(f"{len(data.features)} crops, {torch.cuda.is_available()=}", flush=True)
+    head = joint_head(model.network, fields=arguments.fields, width=arguments.width)
+    if arguments.start is not None:
+        started = load(arguments.start).joint_head
+        assert started is not None
+        head.load_state_dict(started.state_dict())
+    watch = Watch(max(1, arguments.steps // 20))
+    head = train_joint_head(model, data, settings, head=head, report=watch)
+    held_out = held_out_data(model, settings.crop, 50)
+    for patch in (8, 12, 16):
+        gain = mean_gain(head, held_out, scale=model.scale, patch=patch, count=320)
+        print(f"held-out patches of {patch}: {gain:.4f} nat per value", flush=True)
+    return head
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Train, calibrate and write the file."""
+    model = load(arguments.name, scale=arguments.scale).to(arguments.device)
+    head = train(model, arguments)
+    model = replace(model, joint_head=head)
+    trained = {**vars(arguments), "output": None, "start": None, "device": None}
+    metadata = {
+        "joint_training": {key: value for key, value in trained.items() if value is not None}
+    }
+    # The factors are fitted for what is stored, in half precision.
+    model.save(arguments.output, half=True, **metadata)
+    model = load(arguments.output)
+    dataset, protocols = select_inputs(model.network, HELD_OUT)
+    dataset = replace(dataset, items=dataset.items[:: arguments.held_out_step])
+    fitted, quantities = with_joint_errors(model, dataset, protocols)
+    for share, factor in fitted.require_joint().factors:
+        held = quantities.coverage_by_kind(factor)
+        print(
+            f"{share:g}: factor {factor:.3f}", json.dumps({k: round(v, 3) for k, v in held.items()})
+        )
+    fitted.save(arguments.output, half=True)
+
+
+def parse() -> argparse.Namespace:
+    """Read the arguments."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("name")
+    parser.add_argument("scale", type=int)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--start", type=Path, help="a file whose head is trained further")
+    parser.add_argument("--device", default="cpu")
+    for option, default in (
+        ("steps", 3000),
+        ("crops", 600),
+        ("patch", 12),
+        ("batch", 32),
+        ("sums", 6),
+        ("fields", 24),
+        ("width", 96),
+        ("seed", 0),
+        ("held-out-step", 1),
+    ):
+        parser.add_argument(f"--{option}", type=int, default=default)
+    parser.add_argument("--learning-rate", type=float, default=3e-3)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main(parse())

@@ -1,0 +1,158 @@
+"""The joint head: training of it beside frozen weights, storing it, and what it predicts."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from musigma.datasets.demo_photo import portrait
+from musigma.model import Model, load
+from musigma.networks import create, with_sigma
+from musigma.networks.joint_head import JointNetwork, joint_head
+from musigma.networks.weights_file import digest_of, weights_of, write_weights_file
+from musigma.prediction.predict import predict
+from musigma.training.joint import (
+    HeadTraining,
+    collect,
+    mean_gain,
+    random_sums,
+    student_loss,
+    train_joint_head,
+)
+from musigma.types import ConfigError, WeightsError
+from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.quantities import JointCalibration
+
+BICUBIC = Calibration(
+    method="pooled-quantile",
+    knots=(1.0,),
+    values=(1.2,),
+    factor=2.0,
+    coverage=0.9,
+    confidence=None,
+    num_images=9,
+    protocol={"degradation": "bicubic"},
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    torch.manual_seed(0)
+    network = with_sigma(create("edsr-baseline", scale=2, num_blocks=1, width=8), width=8, depth=1)
+    joint = JointCalibration(correlation=None, factors=((0.9, 1.7),), num_images=9)
+    calibration = replace(BICUBIC, joint=joint.to_dict())
+    head = joint_head(network, fields=6, width=8, reach=3)
+    return Model(network=network.eval(), name="tiny", calibration=calibration, joint_head=head)
+
+
+@pytest.fixture(scope="module")
+def data(model):
+    picture = portrait()
+    return collect(model, (picture[..., 40 * n : 40 * n + 80, 100:180] for n in range(4)))
+
+
+def test_training_raises_the_likelihood_and_leaves_the_network_alone(model, data):
+    before, digest = (
+        {k: v.clone() for k, v in weights_of(model.network).items()},
+        digest_of(model.network),
+    )
+    settings = HeadTraining(steps=40, crop=80, patch=6, batch=8, window=48, sums=2)
+    start = joint_head(model.network, fields=6, width=8, reach=3)
+    untrained = mean_gain(start, data, scale=2, patch=6, count=64)
+    reports = []
+    head = train_joint_head(
+        model, data, settings, head=start, report=lambda *row: reports.append(row)
+    )
+    trained = mean_gain(head, data, scale=2, patch=6, count=64)
+    assert len(reports) == 40
+    assert trained > untrained + 0.02
+    assert digest_of(model.network) == digest
+    assert all(torch.equal(before[key], value) for key, value in weights_of(model.network).items())
+
+
+def test_mean_and_sigma_of_the_joint_pass_are_those_of_the_network_and_tiles_are_exact(model):
+    image = torch.rand(1, 3, 24, 20, generator=torch.Generator().manual_seed(0))
+    network = JointNetwork(model.network, model.joint_head).eval()
+    whole, tiled = (predict(network, image, tile=tile).mean for tile in (None, 8))
+    torch.testing.assert_close(whole, tiled, rtol=1e-5, atol=1e-6)
+    prediction, weights = network.split(whole)
+    plain = model.predict(image)
+    torch.testing.assert_close(prediction.mean, plain.mean)
+    torch.testing.assert_close(prediction.sigma, plain.sigma)
+    torch.testing.assert_close(weights.square().sum(1), torch.ones(1, 48, 40))
+
+
+def test_a_head_is_stored_with_the_weights_and_does_not_change_their_digest(model, tmp_path):
+    path = tmp_path / "tiny.safetensors"
+    model.save(path)
+    loaded = load(path)
+    assert loaded.digest == digest_of(model.network)
+    assert digest_of(loaded.joint_head) == digest_of(model.joint_head)
+    image = torch.rand(1, 3, 16, 16)
+    first, second = (each.predict_joint(image).mean_over((4, 4, 8, 8)) for each in (model, loaded))
+    assert first == pytest.approx(second)
+    assert first.low < first.value < first.high
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [3, {"fields": 6}, {"fields": 10**9}, {"width": 8, "more": 1}, {"reach": -1}, {"fields": "6"}],
+)
+def test_hostile_settings_of_a_head_are_refused(model, tmp_path, settings, monkeypatch):
+    path = tmp_path / "odd.safetensors"
+    monkeypatch.setattr(type(model.joint_head), "settings", settings)
+    write_weights_file(path, model.network, head=model.joint_head)
+    with pytest.raises(WeightsError):
+        load(path)
+
+
+def test_joint_errors_without_their_head_are_refused(model, tmp_path):
+    path = tmp_path / "odd.safetensors"
+    calibration = model.calibration.to_dict()
+    write_weights_file(path, model.network, calibration=calibration)
+    with pytest.raises(WeightsError, match="need a joint head"):
+        load(path)
+
+
+def test_a_head_needs_sigma(model):
+    with pytest.raises(ConfigError, match="sigma"):
+        joint_head(create("edsr-baseline", scale=2, num_blocks=1, width=8))
+
+
+def test_random_sums_are_means_inside_the_window():
+    sums = random_sums(40, 3, 48, torch.Generator().manual_seed(0))
+    assert torch.allclose(sums.sum((1, 2, 3)), torch.ones(40))
+    assert float(sums[:, :, :8].abs().sum()) == float(sums[..., -8:].abs().sum()) == 0
+
+
+def test_the_loss_of_sums_is_least_at_the_true_variance():
+    errors = 0.3 * torch.distributions.StudentT(5.0).sample((20000,))
+    losses = [float(student_loss(errors, torch.tensor(v)).mean()) for v in (0.05, 0.09, 0.16)]
+    assert losses[1] < min(losses[0], losses[2])
+
+
+def test_an_onnx_file_carries_the_weights_of_the_fields(model, tmp_path):
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    import onnxruntime
+
+    from musigma.prediction.engines import read_metadata
+
+    path = tmp_path / "tiny.onnx"
+    model.export(path)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    assert names == ["mean", "sigma", "half_width", "joint_weights"]
+    image = torch.rand(1, 3, 9, 12, generator=torch.Generator().manual_seed(0))
+    mean, _, _, weights = session.run(names, {"input": image.numpy()})
+    network = JointNetwork(model.network, model.joint_head).eval()
+    prediction, expected = network.split(predict(network, image).mean)
+    torch.testing.assert_close(torch.from_numpy(mean), prediction.mean, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(torch.from_numpy(weights), expected, rtol=1e-3, atol=1e-4)
+    fields = read_metadata(path)["joint_fields"]
+    filters = torch.tensor(fields["filters"])
+    torch.testing.assert_close(filters, model.joint_head.bank().filters, rtol=0, atol=1e-5)
+    loaded = load(path)
+    assert loaded.joint_head is None
+    with pytest.raises(ConfigError, match="joint head"):
+        loaded.predict_joint(image)
