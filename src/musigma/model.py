@@ -323,7 +323,7 @@ class Model:
             prediction, weights, bank = self._predict_weights(degraded, **options)
             errors = MixtureErrors(self.std(prediction)[0], weights[0], bank)
         if self.shrinks_by_bicubic:
-            errors = ErrorsGivenInput(errors, prediction.mean[0], degraded[0], self.scale)
+            errors = ErrorsGivenInput.of(errors, prediction.mean[0], degraded[0], self.scale)
         return prediction, errors
 
     def _predict_weights(
@@ -362,15 +362,15 @@ class Model:
         if num_samples < 1:
             raise ConfigError(f"`num_samples` must be at least 1, got {num_samples}")
         prediction = self.predict_joint(image)
-        generator = torch.Generator().manual_seed(seed)
-        drawn = prediction.errors.sample((num_samples + 1) // 2, generator)
-        middle = prediction.errors.shift
-        errors = torch.stack([drawn, 2 * middle - drawn], 1).flatten(0, 1)[:num_samples]
-        samples = prediction.mean + errors
+        errors = prediction.errors.to(self.device)
+        generator = torch.Generator(errors.std.device).manual_seed(seed)
+        drawn = errors.sample((num_samples + 1) // 2, generator)
+        pairs = torch.stack([drawn, 2 * errors.shift - drawn], 1).flatten(0, 1)[:num_samples]
+        samples = prediction.mean.to(pairs.device) + pairs
         if not self.shrinks_by_bicubic:
-            return samples.clamp(0, 1)
+            return samples.clamp(0, 1).cpu()
         degraded = match_channels(as_batch(image), self.network.in_channels)
-        return made_consistent(samples, degraded, self.scale)
+        return made_consistent(samples, degraded.to(pairs.device), self.scale).cpu()
 
     def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> None:
         """Write a weights file with the metadata and calibration of the model, atomically.

@@ -33,7 +33,7 @@ def test_measure_prints_value_interval_and_promise(musigma, pictures):
     assert (content["promise"] is None) != (content["reason"] is None)
     prediction = load("edsr-baseline", scale=2).predict(read_image(pictures / "small.png")[0])
     assert content["value"] == pytest.approx(
-        float(prediction.mean[..., 20:50, 10:50].mean()), abs=1e-4
+        float(prediction.mean[..., 20:50, 10:50].mean()), abs=2e-3
     )
 
 

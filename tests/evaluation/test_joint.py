@@ -80,5 +80,5 @@ def test_the_command_stores_joint_errors(tmp_path, monkeypatch):
         main()
     assert not end.value.code
     model = load(output)
-    quantity = model.mean_over(torch.rand(1, 3, 24, 24), (0, 0, 8, 8))
+    quantity = model.predict_joint(torch.rand(1, 3, 24, 24)).mean_over((0, 0, 8, 8))
     assert quantity.low < quantity.value < quantity.high

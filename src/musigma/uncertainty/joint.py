@@ -45,12 +45,16 @@ class JointErrors(Protocol):
     std: Tensor
     shift: Tensor
 
+    def to(self, device: torch.device) -> "JointErrors":
+        """Return the same on a device, where samples are drawn then; some stay on the CPU."""
+        ...
+
     def variance_of(self, weights: Tensor) -> float:
         """Return the variance of the weighted sum of all errors; weights are ``(C, H, W)``."""
         ...
 
     def sample(self, num_samples: int, generator: torch.Generator) -> Tensor:
-        """Draw errors, ``(num_samples, C, H, W)``."""
+        """Draw errors, ``(num_samples, C, H, W)``; the generator is on the device of `std`."""
         ...
 
     def log_likelihood(self, residual: Tensor) -> float:
@@ -283,6 +287,10 @@ class StationaryErrors:
             )
         self.std, self.correlation = std.detach().float().cpu(), correlation
         self.shift = torch.zeros(1)
+
+    def to(self, device: torch.device) -> "StationaryErrors":  # noqa: ARG002
+        """Return itself: this model computes on the CPU."""
+        return self
 
     def variance_of(self, weights: Tensor) -> float:
         """Return the variance of the weighted sum of all errors.

@@ -43,9 +43,13 @@ class MixtureErrors:
                 f"expected standard deviations ({channels}, H, W) and weights ({fields}, H, W), "
                 f"got {tuple(std.shape)} and {tuple(weights.shape)}"
             )
-        self.shift = torch.zeros(1)
-        self.std, self.weights = std.detach().float().cpu(), weights.detach().float().cpu()
-        self.bank = FieldBank(*(part.detach().float().cpu() for part in bank))
+        self.shift = torch.zeros(1, device=std.device)
+        self.std, self.weights = std.detach().float(), weights.detach().float().to(std.device)
+        self.bank = FieldBank(*(part.detach().float().to(std.device) for part in bank))
+
+    def to(self, device: torch.device) -> "MixtureErrors":
+        """Return the same on a device."""
+        return MixtureErrors(self.std.to(device), self.weights, self.bank)
 
     def variance_of(self, weights: Tensor) -> float:
         """Return the variance of the weighted sum of all errors.
@@ -184,7 +188,8 @@ def at_offsets(correlations: Tensor, height: int, width: int) -> Tensor:
     if missing > 0:
         correlations = pad(correlations, [missing] * 4)
         reach += missing
-    rows, columns = torch.arange(height), torch.arange(width)
+    device = correlations.device
+    rows, columns = torch.arange(height, device=device), torch.arange(width, device=device)
     down = (rows - rows[:, None] + reach)[:, None, :, None]
     right = (columns - columns[:, None] + reach)[None, :, None, :]
     return correlations[:, down, right].flatten(3, 4).flatten(1, 2)
