@@ -119,3 +119,11 @@ def test_given_the_input_what_is_left_is_hidden_in_it():
     variance = given.variance_of(box)
     assert float(drawn.var()) == pytest.approx(variance, rel=0.4, abs=ROUNDING_VARIANCE)
     assert float(drawn.mean()) == pytest.approx(expected_sum(given, box), abs=4 * variance**0.5)
+
+
+def test_the_gradient_of_the_log_density_is_that_of_pytorch():
+    bank, weights = small_bank(), random_weights(5, 4, 4).double()[None]
+    bank = FieldBank(*(part.double() for part in bank))
+    values = torch.randn(1, 3, 4, 4, generator=torch.Generator().manual_seed(2)).double()
+    weights.requires_grad_()
+    assert torch.autograd.gradcheck(lambda w: log_density(values, w, bank), weights)

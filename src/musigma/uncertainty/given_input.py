@@ -16,8 +16,11 @@ from musigma.uncertainty.consistency import (
 )
 from musigma.uncertainty.joint import JointErrors, support
 
-MARGIN = 6
-"""So many input pixels around a region matter to what the input says about it."""
+MARGIN = 4
+"""So many input pixels around a region matter to what the input says about it.
+
+Beyond it lie less than 0.002 % of the squares of the weights.
+"""
 
 ROUNDING_VARIANCE = 1 / 12 / 255**2
 """Variance of the values of the input: they are rounded to 8 bits."""

@@ -6,6 +6,7 @@ likelihood of a block comes from its dense covariance.
 """
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,8 @@ BLOCK = 16
 """Side of the blocks whose likelihood is computed as a whole."""
 
 BLOCKS_AT_ONCE = 4
+MAX_VALUES = 2**23
+"""About how many values the variance of a sum may need at a time."""
 
 
 class MixtureErrors:
@@ -64,10 +67,12 @@ class MixtureErrors:
         rows, columns = support(weights)
         scaled = (weights[:, rows, columns] * self.std[:, rows, columns])[None]
         shares, total = self.weights[None, :, rows, columns], 0.0
-        # A field at a time, so that the memory does not grow with their number.
-        for number, single in enumerate(zip(*self.bank, strict=True)):
-            field = FieldBank(*(part[None] for part in single))
-            total += float(sum_variances(scaled, shares[:, number : number + 1], field))
+        # A few fields at a time, so that the memory does not grow with their number.
+        count = max(1, MAX_VALUES // (4 * scaled.numel()))
+        for first in range(0, len(self.bank.filters), count):
+            part = slice(first, first + count)
+            bank = FieldBank(self.bank.filters[part], self.bank.mixing[part])
+            total += float(sum_variances(scaled, shares[:, part], bank))
         return total
 
     def sample(self, num_samples: int, generator: torch.Generator) -> Tensor:
@@ -205,7 +210,10 @@ def log_density(blocks: Tensor, weights: Tensor, bank: FieldBank) -> Tensor:
     """
     covariance = block_covariance(weights, bank, bank.correlations())
     values = blocks.flatten(2).transpose(1, 2).flatten(1)
-    return _gaussian_log_density(values, covariance)
+    if not covariance.requires_grad:
+        return _gaussian_log_density(values, covariance)
+    density: Tensor = _TrainedLogDensity.apply(values, covariance)  # type: ignore[no-untyped-call]
+    return density
 
 
 def _gaussian_log_density(values: Tensor, covariance: Tensor) -> Tensor:
@@ -214,3 +222,24 @@ def _gaussian_log_density(values: Tensor, covariance: Tensor) -> Tensor:
     log_root = factors.diagonal(dim1=-2, dim2=-1).log().sum(1)
     constant = values.shape[1] * math.log(2 * math.pi) / 2
     return -whitened.square().sum((1, 2)) / 2 - log_root - constant
+
+
+class _TrainedLogDensity(torch.autograd.Function):
+    """The same with a gradient in closed form, which is several times faster than PyTorch's own."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, covariance: Tensor) -> Tensor:
+        factors = torch.linalg.cholesky(covariance)
+        inverse = torch.cholesky_inverse(factors)
+        solved = (inverse @ values[..., None])[..., 0]
+        ctx.save_for_backward(inverse, solved)
+        log_root = factors.diagonal(dim1=-2, dim2=-1).log().sum(1)
+        constant = values.shape[1] * math.log(2 * math.pi) / 2
+        return -(values * solved).sum(1) / 2 - log_root - constant
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor]:
+        inverse, solved = ctx.saved_tensors
+        (gradient,) = gradients
+        of_covariance = (solved[:, :, None] * solved[:, None, :] - inverse) / 2
+        return -gradient[:, None] * solved, gradient[:, None, None] * of_covariance

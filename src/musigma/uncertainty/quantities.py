@@ -17,7 +17,7 @@ from musigma.uncertainty.fitting import HeldOut, fit
 from musigma.uncertainty.joint import Correlation, JointErrors, checked_table, real, support, whole
 from musigma.uncertainty.methods import COVERAGES, DEFAULT_COVERAGE
 
-PROBES_PER_IMAGE = 24
+PROBES_PER_IMAGE = 12
 """How often each kind of quantity is measured in a held-out image, at random places."""
 
 
