@@ -27,16 +27,20 @@ from musigma.training.joint import (
     mean_gain,
     random_crops,
     train_joint_head,
+    with_some_noise,
 )
 
 HELD_OUT = "DIV2K_crops"
 TRAINING_SETS = ("BSD400", "cid22", "clic", "photos")
 
 
-def training_data(model: Model, crop: int, count: int, seed: int) -> HeadData:
+def training_data(
+    model: Model, crop: int, count: int, seed: int, *, noisy: float = 0.0
+) -> HeadData:
     """Return features and residuals of random crops of the training pictures."""
     paths = [item.target for name in TRAINING_SETS for item in find_dataset(name).items]
-    return collect(model, random_crops(paths, crop, count, seed=seed))
+    crops = random_crops(paths, crop, count, seed=seed)
+    return collect(model, with_some_noise(crops, noisy, seed=seed))
 
 
 def held_out_data(model: Model, crop: int, count: int) -> HeadData:
@@ -73,7 +77,9 @@ def train(model: Model, arguments: argparse.Namespace) -> JointHead:
         learning_rate=arguments.learning_rate,
         seed=arguments.seed,
     )
-    data = training_data(model, settings.crop, arguments.crops, arguments.seed)
+    data = training_data(
+        model, settings.crop, arguments.crops, arguments.seed, noisy=arguments.noisy
+    )
     print(f"{len(data.features)} crops, {torch.cuda.is_available()=}", flush=True)
     head = joint_head(model.network, fields=arguments.fields, width=arguments.width)
     if arguments.start is not None:
@@ -133,6 +139,7 @@ def parse() -> argparse.Namespace:
     ):
         parser.add_argument(f"--{option}", type=int, default=default)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--noisy", type=float, default=0.1, help="share of crops with some noise")
     return parser.parse_args()
 
 

@@ -53,12 +53,9 @@ from musigma.uncertainty.quantities import probe_all
 
 SETS = ("B100", "Set14", "Urban100")
 HELD_OUT = "DIV2K_crops"
-HELD_OUT_STEP = 2
 COVERAGE = 0.9
 NUM_SAMPLES = 8
 MANY_SAMPLES = 64
-CROP = 192
-"""Side of the middle part of a picture that likelihood and samples are measured for."""
 
 
 def every(model: Model, name: str, step: int) -> tuple[Dataset, Protocol]:
@@ -67,10 +64,10 @@ def every(model: Model, name: str, step: int) -> tuple[Dataset, Protocol]:
     return replace(dataset, items=dataset.items[::step]), protocols[0]
 
 
-def factors_by_kind(model: Model) -> dict[str, dict[str, float]]:
+def factors_by_kind(model: Model, step: int) -> dict[str, dict[str, float]]:
     """Fit a factor for each kind of quantity on held-out crops, by each rule."""
     metrics = {rule: QuantityIntervals(rule) for rule in RULES}
-    dataset, protocol = every(model, HELD_OUT, HELD_OUT_STEP)
+    dataset, protocol = every(model, HELD_OUT, step)
     correlation = model.require_joint().correlation
     for number, picture in enumerate(held_out_pictures(model, dataset, [protocol], correlation)):
         measured = list(probe_all(picture.residual, picture.errors, seed=number))
@@ -89,11 +86,11 @@ def intervals_of(model: Model, fitted: dict[str, dict[str, float]]) -> dict[str,
     return metrics
 
 
-def middle(shape: tuple[int, ...], scale: int) -> tuple[slice, ...]:
+def middle(shape: tuple[int, ...], scale: int, crop: int) -> tuple[slice, ...]:
     """Return the middle part of a picture ``(C, H, W)``, cut at input pixels."""
     parts = []
     for side in shape[1:]:
-        length = min(CROP, side) // scale * scale
+        length = min(crop, side) // scale * scale
         first = (side - length) // 2 // scale * scale
         parts.append(slice(first, first + length))
     return (slice(None), *parts)
@@ -115,9 +112,9 @@ class Drawn(NamedTuple):
     spectra: Tensor
 
 
-def sample_scores(model: Model, degraded: Tensor, target: Tensor, seed: int) -> Drawn:
+def sample_scores(model: Model, degraded: Tensor, target: Tensor, *, crop: int, seed: int) -> Drawn:
     """Measure samples of the middle part of a picture, which counts as a picture of its own."""
-    part = middle(tuple(target.shape[1:]), model.scale)
+    part = middle(tuple(target.shape[1:]), model.scale, crop)
     rows, columns = (slice(s.start // model.scale, s.stop // model.scale) for s in part[1:])
     small, truth = degraded[..., rows, columns], target[0][part]
     samples = model.sample(small, MANY_SAMPLES, seed=seed)
@@ -158,7 +155,12 @@ class Row(NamedTuple):
 
 
 def rows_of(
-    model: Model, dataset: Dataset, protocol: Protocol, metrics: dict[str, QuantityIntervals]
+    model: Model,
+    dataset: Dataset,
+    protocol: Protocol,
+    metrics: dict[str, QuantityIntervals],
+    *,
+    crop: int,
 ) -> Iterator[Row]:
     """Measure one picture after the other."""
     correlation = model.require_joint().correlation
@@ -167,22 +169,22 @@ def rows_of(
         measured = list(probe_all(picture.residual, picture.errors, seed=number))
         for metric in metrics.values():
             metric.add(measured)
-        part = middle(tuple(picture.residual.shape), model.scale)
+        part = middle(tuple(picture.residual.shape), model.scale, crop)
         residual, errors = picture.residual[part], part_of(picture.errors, part)
         degraded, target = read_pair(item, protocol)
         yield Row(
             errors.log_likelihood(residual),
             diagonal_log_likelihood(residual, errors.std),
-            sample_scores(model, degraded, target, number),
+            sample_scores(model, degraded, target, crop=crop, seed=number),
         )
 
 
 def measure_set(
-    model: Model, name: str, step: int, fitted: dict[str, dict[str, float]]
+    model: Model, name: str, fitted: dict[str, dict[str, float]], *, step: int, crop: int
 ) -> dict[str, Any]:
     """Measure one set."""
     metrics = intervals_of(model, fitted)
-    rows = list(rows_of(model, *every(model, name, step), metrics))
+    rows = list(rows_of(model, *every(model, name, step), metrics, crop=crop))
     gains = np.array([row.joint - row.diagonal for row in rows])
     spectra = torch.stack([row.drawn.spectra for row in rows]).sum(0)
     samples = [row.drawn.scores for row in rows]
@@ -217,13 +219,22 @@ def print_set(name: str, result: dict[str, Any]) -> None:
     print("  spectrum", [round(v, 2) for v in result["spectrum_of_samples_db"]], flush=True)
 
 
-def main(name: str, scale: int, record: Path, sets: list[str], step: int) -> None:
+def main(
+    name: str,
+    scale: int,
+    record: Path,
+    *,
+    sets: list[str],
+    step: int,
+    held_out_step: int,
+    crop: int,
+) -> None:
     """Measure all sets and write the record."""
     model = load(name, scale=scale)
-    fitted = factors_by_kind(model)
+    fitted = factors_by_kind(model, held_out_step)
     measured = {}
     for dataset in sets:
-        measured[dataset] = measure_set(model, dataset, step, fitted)
+        measured[dataset] = measure_set(model, dataset, fitted, step=step, crop=crop)
         print_set(dataset, measured[dataset])
     content = {
         "study": "joint errors",
@@ -232,6 +243,7 @@ def main(name: str, scale: int, record: Path, sets: list[str], step: int) -> Non
         "fitted_on": HELD_OUT,
         "coverage": COVERAGE,
         "step": step,
+        "crop": crop,
         "num_samples": NUM_SAMPLES,
         "factors": dict(model.require_joint().factors),
         "factors_by_kind": fitted,
@@ -248,6 +260,10 @@ if __name__ == "__main__":
     parser.add_argument("scale", type=int)
     parser.add_argument("record", type=Path)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--step", type=int, default=4)
+    parser.add_argument("--step", type=int, default=4, help="measure one picture in so many")
+    parser.add_argument("--held-out-step", type=int, default=2)
+    parser.add_argument(
+        "--crop", type=int, default=192, help="side of the part whose likelihood is measured"
+    )
     arguments = parser.parse_args()
-    main(arguments.name, arguments.scale, arguments.record, arguments.sets, arguments.step)
+    main(**vars(arguments))

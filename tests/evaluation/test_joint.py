@@ -13,6 +13,7 @@ from musigma.evaluation.joint import with_joint_errors
 from musigma.evaluation.protocol import protocol_for
 from musigma.images.image_io import write_image
 from musigma.model import load
+from musigma.networks.joint_head import joint_head
 from musigma.types import ConfigError, DataError
 from musigma.uncertainty.calibration import Calibration
 
@@ -25,6 +26,12 @@ SCALE_ONLY = Calibration(
     confidence=None,
     num_images=9,
 )
+
+
+@pytest.fixture(autouse=True)
+def few_probes(monkeypatch):
+    """Measure each kind of quantity at a few places only."""
+    monkeypatch.setattr("musigma.uncertainty.quantities.PROBES_PER_IMAGE", 6)
 
 
 def write_pictures(folder, *, side: int, count: int) -> None:
@@ -54,6 +61,18 @@ def test_a_third_of_the_images_fits_the_correlation_and_the_others_the_factors(m
     # Conformal risk control asks for (n + 1) / n of the coverage, here 0.99.
     assert sum(held.values()) / len(held) >= 0.98
     assert fitted.calibration == replace(model.calibration, joint=joint.to_dict())
+
+
+def test_with_a_joint_head_all_images_fit_the_factors(model, tmp_path):
+    write_pictures(tmp_path, side=48, count=10)
+    headed = replace(model, joint_head=joint_head(model.network, fields=5, width=4, reach=2).eval())
+    fitted, _ = with_joint_errors(headed, find_dataset(tmp_path), [protocol_for(model.network)])
+    joint = fitted.require_joint()
+    assert (joint.num_images, joint.correlation) == (10, None)
+    quantity = fitted.predict_joint(torch.rand(1, 3, 24, 24)).mean_over((0, 0, 8, 8))
+    assert quantity.low < quantity.value < quantity.high
+    fitted.save(tmp_path / "headed.safetensors")
+    assert load(tmp_path / "headed.safetensors").require_joint() == joint
 
 
 def test_too_few_or_too_small_images_are_refused(model, tmp_path):

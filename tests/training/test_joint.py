@@ -18,6 +18,7 @@ from musigma.training.joint import (
     random_sums,
     student_loss,
     train_joint_head,
+    with_some_noise,
 )
 from musigma.types import ConfigError, WeightsError
 from musigma.uncertainty.calibration import Calibration
@@ -123,6 +124,18 @@ def test_random_sums_are_means_inside_the_window():
     sums = random_sums(40, 3, 48, torch.Generator().manual_seed(0))
     assert torch.allclose(sums.sum((1, 2, 3)), torch.ones(40))
     assert float(sums[:, :, :8].abs().sum()) == float(sums[..., -8:].abs().sum()) == 0
+
+
+def test_some_crops_get_noise_and_the_others_stay():
+    crops = [torch.full((1, 3, 8, 8), 0.5)] * 40
+    noisy = list(with_some_noise(iter(crops), 0.5, seed=0))
+    changed = [float((a - b).std()) * 255 for a, b in zip(noisy, crops, strict=True)]
+    assert 10 < sum(change > 0 for change in changed) < 30
+    assert max(changed) < 5
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(with_some_noise(iter(crops), 0.0, seed=0), crops, strict=True)
+    )
 
 
 def test_the_loss_of_sums_is_least_at_the_true_variance():
