@@ -13,8 +13,10 @@ from musigma.app.job_queue import JobQueue, Ticket
 from musigma.app.limits import BusyError, CancelledError, Limits, RefusedError
 from musigma.app.restorer import MEDIA_TYPES, Restorer, RestoreRequest, Result, weights_for
 from musigma.app.workspace import Workspace
-from musigma.images.image_io import read_image
+from musigma.images.image_io import open_image, read_image
+from musigma.model import Model
 from musigma.restoration.error_maps import read_error_map
+from musigma.restoration.measure import predict_around
 from musigma.types import ConfigError, MusigmaError, nearest
 from musigma.uncertainty.quantities import parse_box
 
@@ -93,6 +95,9 @@ def answer_request(
     report = dict(result.report)
     if request.box:
         report["box"] = describe_box(result, request.box)
+        model = restorer.model(request.restore.weights, request.restore.scale)
+        noise_std = request.restore.noise_std
+        report["box"]["joint"] = joint_box(model, source, request.box, noise_std=noise_std)
     return Answer("application/json", {**report, "files": files})
 
 
@@ -104,6 +109,26 @@ def describe_box(result: Result, text: str) -> dict[str, Any]:
     sigma = read_error_map(result.files["sigma"], "sigma").values
     statistics = box_statistics(mean, result.calibration.half_width(sigma), parse_box(text))
     return {**statistics._asdict(), "unit": "levels of 255", "text": in_words(statistics)}
+
+
+def joint_box(
+    model: Model, source: Path, text: str, *, noise_std: float | None = None
+) -> dict[str, Any] | None:
+    """Return the mean of a box with its interval by the joint errors, in levels of 255.
+
+    `None` where the weights do not say how errors belong together, or need a noise level.
+    """
+    unknown_noise = model.takes_noise_level and noise_std is None
+    if model.calibration is None or model.calibration.joint is None or unknown_noise:
+        return None
+    colours = open_image(source).colours
+    prediction, (box,) = predict_around(model, colours, [parse_box(text)], noise_std=noise_std)
+    channels = range(prediction.mean.shape[1])
+    quantities = [prediction.mean_over(box, channel=channel) for channel in channels]
+    return {
+        name: [255 * getattr(quantity, name) for quantity in quantities]
+        for name in ("value", "low", "high")
+    } | {"coverage": quantities[0].coverage}
 
 
 def status_json(service: Service, *, ready: bool) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def measure(
     from musigma.functional.picture_statistics import measure as measure_statistics
     from musigma.images.image_io import open_image
     from musigma.model import load
+    from musigma.restoration.measure import predict_around
     from musigma.restoration.options import Options
     from musigma.restoration.promise import promise_for
     from musigma.uncertainty.quantities import in_words
@@ -63,16 +64,21 @@ def measure(
     region = _read_box(box, zoom)
     subtracted = None if minus is None else _read_box(minus, zoom)
     opened = open_image(picture)
+    boxes = [region] if subtracted is None else [region, subtracted]
+    prediction, (inside, *others) = predict_around(
+        loaded, opened.colours, boxes, noise_std=noise_std
+    )
+    quantity = prediction.mean_over(
+        inside, minus=others[0] if others else None, channel=channel, coverage=coverage
+    )
     degraded = opened.colours[:]
-    prediction = loaded.predict_joint(degraded, noise_std=noise_std)
-    quantity = prediction.mean_over(region, minus=subtracted, channel=channel, coverage=coverage)
     options = Options(folder=Path(), noise_std=noise_std)
     reason = promise_for(calibration, opened, options, measure_statistics(degraded)).reason
     promise = None if reason else joint.promise(quantity.coverage, calibration.conditions)
     if json:
         values = quantity._asdict()
-        boxes = {"box": list(region), "minus": None if subtracted is None else list(subtracted)}
-        print_json({**values, **boxes, "channel": channel, "promise": promise, "reason": reason})
+        places = {"box": list(region), "minus": None if subtracted is None else list(subtracted)}
+        print_json({**values, **places, "channel": channel, "promise": promise, "reason": reason})
         return
     print_line(f"mean of {','.join(map(str, region))} (result pixels): {in_words(quantity)}")
     print_line(promise or f"the promise of the interval does not hold for this picture: {reason}")
