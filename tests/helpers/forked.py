@@ -135,7 +135,7 @@ def _redirect(folder: Path) -> None:
 
 
 def _renew_threads() -> None:
-    # PyTorch makes its pool of threads anew in a child, when it is first asked for. Two threads that
+    # PyTorch makes its pool of threads anew in a child when it is first asked for. Two threads that
     # ask at once may find none ("Invalid thread pool!"), so this one asks before there are others.
     import torch
 
