@@ -73,7 +73,8 @@ def train(model: Model, arguments: argparse.Namespace) -> JointHead:
         steps=arguments.steps,
         patch=arguments.patch,
         batch=arguments.batch,
-        sums=arguments.sums,
+        windows=arguments.windows,
+        sums_weight=arguments.sums_weight,
         learning_rate=arguments.learning_rate,
         seed=arguments.seed,
     )
@@ -131,7 +132,7 @@ def parse() -> argparse.Namespace:
         ("crops", 600),
         ("patch", 12),
         ("batch", 32),
-        ("sums", 6),
+        ("windows", 2),
         ("fields", 24),
         ("width", 96),
         ("seed", 0),
@@ -139,6 +140,7 @@ def parse() -> argparse.Namespace:
     ):
         parser.add_argument(f"--{option}", type=int, default=default)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
+    parser.add_argument("--sums-weight", type=float, default=0.1)
     parser.add_argument("--noisy", type=float, default=0.1, help="share of crops with some noise")
     return parser.parse_args()
 

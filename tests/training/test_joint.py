@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from musigma.datasets.demo_photo import portrait
+from musigma.functional.scores import normal_factor
 from musigma.model import Model, load
 from musigma.networks import create, with_sigma
 from musigma.networks.joint_head import JointNetwork, joint_head
@@ -15,6 +16,7 @@ from musigma.training.joint import (
     HeadTraining,
     collect,
     mean_gain,
+    quantile_loss,
     random_sums,
     student_loss,
     train_joint_head,
@@ -57,7 +59,7 @@ def test_training_raises_the_likelihood_and_leaves_the_network_alone(model, data
         {k: v.clone() for k, v in weights_of(model.network).items()},
         digest_of(model.network),
     )
-    settings = HeadTraining(steps=40, crop=80, patch=6, batch=8, window=48, sums=2)
+    settings = HeadTraining(steps=40, crop=80, patch=6, batch=8, window=48, windows=1, sums=2)
     start = joint_head(model.network, fields=6, width=8, reach=3)
     untrained = mean_gain(start, data, scale=2, patch=6, count=64)
     reports = []
@@ -169,3 +171,11 @@ def test_an_onnx_file_carries_the_weights_of_the_fields(model, tmp_path):
     assert loaded.joint_head is None
     with pytest.raises(ConfigError, match="joint head"):
         loaded.predict_joint(image)
+
+
+def test_the_loss_of_intervals_is_least_where_they_hold_their_share():
+    errors = 0.3 * torch.randn(20000, generator=torch.Generator().manual_seed(0)).exp()
+    half_width = float(errors.quantile(0.9))
+    variances = [(factor * half_width / normal_factor(0.9)) ** 2 for factor in (0.8, 1.0, 1.25)]
+    losses = [float(quantile_loss(errors, torch.tensor(v)).mean()) for v in variances]
+    assert losses[1] < min(losses[0], losses[2])

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from musigma.functional.color import match_channels, quantise
 from musigma.functional.resize import bicubic_down
+from musigma.functional.scores import normal_factor
 from musigma.images.image_io import read_image
 from musigma.model import Model
 from musigma.networks.joint_head import JointHead, head_features, joint_head
@@ -39,7 +40,8 @@ class HeadTraining:
         patch: Side of the patches in result pixels.
         batch: Patches in a step.
         window: Side in result pixels of the windows in which sums are measured.
-        sums: Sums in a step.
+        windows: Windows in a step.
+        sums: Sums in each of them.
         sums_weight: Weight of their loss.
         learning_rate: At the start; it falls to a hundredth along a cosine.
         seed: Of patches and sums.
@@ -50,8 +52,9 @@ class HeadTraining:
     patch: int = 12
     batch: int = 32
     window: int = 80
-    sums: int = 6
-    sums_weight: float = 0.05
+    windows: int = 2
+    sums: int = 4
+    sums_weight: float = 0.1
     learning_rate: float = 3e-3
     seed: int = 0
 
@@ -232,13 +235,20 @@ def sum_loss(
     scale: int,
     generator: torch.Generator,
 ) -> Tensor:
-    """Return the mean loss of the standard deviations of box means and profiles.
+    """Return the mean loss of the standard deviations of box means and profiles."""
+    losses = [
+        _loss_in_window(head, data, settings, scale, generator) for _ in range(settings.windows)
+    ]
+    return torch.stack(losses).mean() if losses else torch.zeros((), device=data.features.device)
 
-    It is the likelihood of Student's distribution with five degrees of freedom, so that a few sums
-    that are far off do not set the widths of all others.
-    """
-    if not settings.sums:
-        return torch.zeros((), device=data.features.device)
+
+def _loss_in_window(
+    head: JointHead,
+    data: HeadData,
+    settings: HeadTraining,
+    scale: int,
+    generator: torch.Generator,
+) -> Tensor:
     side, channels = settings.window // scale, data.std.shape[1]
     (number,), (top,), (left,) = _places(data, side + 2, 1, generator)
     features = data.features[number, :, top : top + side + 2, left : left + side + 2]
@@ -252,13 +262,28 @@ def sum_loss(
     unseen = without_visible_part(patterns, scale)
     rounding = spread_of_input(patterns, scale).square().sum((1, 2, 3)) * ROUNDING_VARIANCE
     variances = sum_variances(unseen * std, weights.expand(settings.sums, -1, -1, -1), head.bank())
-    return student_loss(errors, variances + rounding).mean()
+    total = variances + rounding
+    return (student_loss(errors, total) + quantile_loss(errors, total)).mean()
 
 
 def student_loss(errors: Tensor, variances: Tensor, *, freedom: float = 5.0) -> Tensor:
-    """Return the loss of standard deviations by Student's distribution, but for a constant."""
+    """Return the loss of variances by Student's distribution, but for a constant.
+
+    A few sums that are far off do not set the widths of all others then.
+    """
     squares = errors.square() / (freedom * variances)
     return variances.log() / 2 + (freedom + 1) / 2 * torch.log1p(squares)
+
+
+def quantile_loss(errors: Tensor, variances: Tensor, *, coverage: float = 0.9) -> Tensor:
+    """Return the pinball loss of the logarithm of intervals at a coverage.
+
+    It is least where intervals of a normal distribution hold just this share, in all sizes and
+    places, whatever the tails are. So one factor serves them all.
+    """
+    half_widths = normal_factor(coverage) * variances.sqrt()
+    above = (errors.abs().clamp_min(1e-6) / half_widths).log()
+    return torch.where(above > 0, coverage * above, (coverage - 1) * above)
 
 
 def random_sums(count: int, channels: int, side: int, generator: torch.Generator) -> Tensor:
