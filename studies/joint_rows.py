@@ -58,10 +58,10 @@ NUM_SAMPLES = 8
 MANY_SAMPLES = 64
 
 
-def every(model: Model, name: str, step: int) -> tuple[Dataset, Protocol]:
+def every(model: Model, name: str, step: int, first: int = 0) -> tuple[Dataset, Protocol]:
     """Return every so-manieth picture of a set, and how its inputs are made."""
     dataset, protocols = select_inputs(model.network, name)
-    return replace(dataset, items=dataset.items[::step]), protocols[0]
+    return replace(dataset, items=dataset.items[first::step]), protocols[0]
 
 
 def factors_by_kind(model: Model, step: int) -> dict[str, dict[str, float]]:
@@ -180,11 +180,17 @@ def rows_of(
 
 
 def measure_set(
-    model: Model, name: str, fitted: dict[str, dict[str, float]], *, step: int, crop: int
+    model: Model,
+    name: str,
+    fitted: dict[str, dict[str, float]],
+    *,
+    step: int,
+    first: int,
+    crop: int,
 ) -> dict[str, Any]:
     """Measure one set."""
     metrics = intervals_of(model, fitted)
-    rows = list(rows_of(model, *every(model, name, step), metrics, crop=crop))
+    rows = list(rows_of(model, *every(model, name, step, first), metrics, crop=crop))
     gains = np.array([row.joint - row.diagonal for row in rows])
     spectra = torch.stack([row.drawn.spectra for row in rows]).sum(0)
     samples = [row.drawn.scores for row in rows]
@@ -226,6 +232,7 @@ def main(
     *,
     sets: list[str],
     step: int,
+    first: int,
     held_out_step: int,
     crop: int,
 ) -> None:
@@ -234,7 +241,7 @@ def main(
     fitted = factors_by_kind(model, held_out_step)
     measured = {}
     for dataset in sets:
-        measured[dataset] = measure_set(model, dataset, fitted, step=step, crop=crop)
+        measured[dataset] = measure_set(model, dataset, fitted, step=step, first=first, crop=crop)
         print_set(dataset, measured[dataset])
     content = {
         "study": "joint errors",
@@ -243,6 +250,7 @@ def main(
         "fitted_on": HELD_OUT,
         "coverage": COVERAGE,
         "step": step,
+        "first": first,
         "crop": crop,
         "num_samples": NUM_SAMPLES,
         "factors": dict(model.require_joint().factors),
@@ -261,6 +269,7 @@ if __name__ == "__main__":
     parser.add_argument("record", type=Path)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--step", type=int, default=4, help="measure one picture in so many")
+    parser.add_argument("--first", type=int, default=0, help="number of the first picture")
     parser.add_argument("--held-out-step", type=int, default=2)
     parser.add_argument(
         "--crop", type=int, default=192, help="side of the part whose likelihood is measured"
