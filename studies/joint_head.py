@@ -13,8 +13,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from musigma.datasets.catalog import find_dataset
 from musigma.evaluation.joint import with_joint_errors
 from musigma.evaluation.selection import select_inputs
@@ -81,7 +79,7 @@ def train(model: Model, arguments: argparse.Namespace) -> JointHead:
     data = training_data(
         model, settings.crop, arguments.crops, arguments.seed, noisy=arguments.noisy
     )
-    print(f"{len(data.features)} crops, {torch.cuda.is_available()=}", flush=True)
+    print(f"{len(data.features)} crops on {data.features.device}", flush=True)
     head = joint_head(model.network, fields=arguments.fields, width=arguments.width)
     if arguments.start is not None:
         started = load(arguments.start).joint_head
