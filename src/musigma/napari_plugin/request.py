@@ -1,0 +1,82 @@
+"""What the user asks for, and the one call of the plug-in that computes; napari is not needed."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+
+from musigma.app.restorer import quick_engine
+from musigma.model import Model, load
+from musigma.restoration.array_source import ArraySource, num_bytes
+from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
+from musigma.types import ImageError
+
+NUM_MODELS = 2
+"""Models that are kept in memory with their engines."""
+
+
+class CancelledError(Exception):
+    """The user does not want the result any more; `progress` raises it to end the work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerRequest:
+    """What to do with a layer.
+
+    Attributes:
+        weights: Name of shipped weights, or the path of a weights file.
+        scale: Zoom factor, 1 for denoising; `None` for the only one of the weights.
+        options: How to restore it.
+        intervals: Whether layers of the interval are wanted.
+    """
+
+    weights: str
+    scale: int | None
+    options: ArrayOptions
+    intervals: bool = True
+
+
+@lru_cache(maxsize=NUM_MODELS)
+def load_model(weights: str, scale: int | None) -> Model:
+    """Load shipped weights by name, or a weights file, on a GPU if there is one."""
+    return load(weights, scale=scale).to("auto")
+
+
+def restore_layer(
+    source: ArraySource,
+    request: LayerRequest,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> RestoredArray:
+    """Load the weights of a request and restore a layer.
+
+    Args:
+        source: What the layer holds.
+        request: What to do.
+        progress: Called after each tile with the number done and the number in all. It may raise
+            `CancelledError`.
+
+    Raises:
+        MusigmaError: The layer or the request cannot be used, and what to do.
+    """
+    model = load_model(request.weights, request.scale)
+    num_planes = len(source.planes(all_planes=request.options.all_planes))
+    num_layers = 1 + model.has_sigma * (1 + 2 * request.intervals)
+    check_memory(num_bytes(source, num_planes, zoom=model.scale, num_arrays=num_layers))
+    return restore_array(
+        model, source, request.options, engine=quick_engine(model), progress=progress
+    )
+
+
+def check_memory(needed: int) -> None:
+    """Refuse layers that would not fit, before the system ends the program."""
+    with suppress(ImportError):  # comes with napari
+        import psutil
+
+        available = psutil.virtual_memory().available
+        if needed > available:
+            raise ImageError(
+                f"the restored layers need {needed / 2**30:.1f} GiB of memory, and "
+                f"{available / 2**30:.1f} are free; restore the shown plane alone, or leave out "
+                "the layers of the interval"
+            )
