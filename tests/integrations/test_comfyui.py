@@ -14,7 +14,7 @@ from helpers.science import CALIBRATION
 from musigma.model import Model
 
 FOLDER = Path(__file__).parents[2] / "integrations" / "comfyui"
-WIDGETS = {"FLOAT", "STRING"}
+WIDGETS = ("FLOAT", "STRING")
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,9 @@ def nodes(package) -> dict:
 
 
 @pytest.fixture
-def tiny(tmp_path) -> Path:
+def tiny(tmp_path, monkeypatch) -> Path:
     """Tiny weights with a sigma branch and a calibration, in a file."""
+    monkeypatch.setattr("musigma.app.restorer.default_engine", lambda: "torch")  # starts quickly
     network = build("edsr-baseline", 2, sigma=True)
     path = tmp_path / "tiny.safetensors"
     musigma.save(path, Model(network=network, name="tiny", calibration=CALIBRATION))

@@ -43,6 +43,7 @@ def tiny(tmp_path_factory) -> Path:
 @pytest.fixture
 def panel(application, tiny, tmp_path, monkeypatch) -> Iterator[panel_module.Panel]:
     """A panel that is set to tiny weights, beside a viewer without a window."""
+    monkeypatch.setattr("musigma.app.restorer.default_engine", lambda: "torch")  # starts quickly
     monkeypatch.setenv("NAPARI_CONFIG", str(tmp_path / "settings.yaml"))
     from napari.components import ViewerModel
 
@@ -227,3 +228,12 @@ def test_weights_are_offered_by_what_is_to_be_done(panel):
     controls["task"].value = "Enlarge by 3"
     assert "photo" not in controls["weights"].choices
     assert panel.request().options.noise_std is None
+
+
+def test_choices_stay_when_napari_asks_for_them_anew(panel):
+    """napari does so whenever a layer comes or goes."""
+    panel.controls["task"].value = "Clean or denoise"
+    panel.controls["weights"].value = "drunet-small"
+    panel.widget.reset_choices()
+    assert panel.controls["weights"].value == "drunet-small"
+    assert len(panel.controls["weights"].choices) == 3

@@ -68,7 +68,11 @@ class Panel:
         controls["measure"].changed.connect(lambda _: self._guarded(self.measure))
 
     def _offer_weights(self) -> None:
-        self.controls["weights"].choices = (*weights_for(self.scale), OWN_FILE)
+        weights = self.controls["weights"]
+        with weights.changed.blocked():
+            weights.choices = ()  # choices that stay would keep their old order
+        # A function, because napari asks for the choices anew whenever a layer comes or goes.
+        weights.choices = lambda _: (*weights_for(self.scale), OWN_FILE)
         self._show_what_is_needed()
 
     def _show_what_is_needed(self) -> None:
@@ -161,8 +165,8 @@ class Panel:
 
     def measure(self) -> None:
         """Say the mean of the boxes; where none is drawn yet, let the user draw one."""
-        boxes = self._boxes()
         restored_layer = self._measured_layer()
+        boxes = self._boxes(restored_layer)
         if not len(boxes.data):
             self.viewer.layers.selection.active = boxes
             boxes.mode = "add_rectangle"
@@ -187,13 +191,17 @@ class Panel:
         except ConfigError as error:
             return f"Box {number + 1}: {error}."
 
-    def _boxes(self) -> Any:
-        """Return the layer of boxes, which is made once."""
+    def _boxes(self, layer: Any) -> Any:
+        """Return the layer of boxes, which is made once, in the units of a layer."""
         if BOXES in self.viewer.layers:
             return self.viewer.layers[BOXES]
         from napari.layers import Shapes
 
-        boxes = Shapes(name=BOXES, ndim=2, face_color="transparent", edge_color="yellow")
+        look = {"face_color": "transparent", "edge_color": "yellow"}
+        look |= {"edge_width": float(layer.scale[-1])}  # a pixel of the result
+        if hasattr(layer, "units"):
+            look["units"] = layer.units[-2:]
+        boxes = Shapes(name=BOXES, ndim=2, **look)
         boxes.events.data.connect(lambda event: self._measure_after(event))
         return self.viewer.add_layer(boxes)
 
@@ -364,4 +372,7 @@ def _make_widget(controls: dict[str, Any]) -> Any:
     controls["report"].read_only = True
     for name, control in controls.items():
         control.name = name
-    return widgets.Container(widgets=list(controls.values()))
+    below = [controls[name] for name in ("restore", "cancel", "progress", "measure", "report")]
+    above = [control for control in controls.values() if control not in below]
+    state = widgets.Container(widgets=below, labels=False, name="state")
+    return widgets.Container(widgets=[*above, state])

@@ -4,9 +4,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 
 from musigma.app.restorer import quick_engine
 from musigma.model import Model, load
+from musigma.prediction.engines import Engine
 from musigma.restoration.array_source import ArraySource, num_bytes
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
 from musigma.types import ImageError
@@ -42,6 +44,16 @@ def load_model(weights: str, scale: int | None) -> Model:
     return load(weights, scale=scale).to("auto")
 
 
+def engine_beside_a_window(model: Model) -> Engine:
+    """Return what runs a model in the process of a viewer, in float32.
+
+    OpenVINO is quicker on a CPU, but to convert a network for it imports triton where that is
+    installed. The LLVM in triton and that of Mesa, which draws the window on Linux, end the process
+    when they meet.
+    """
+    return model.engine() if find_spec("triton") else quick_engine(model)
+
+
 def restore_layer(
     source: ArraySource,
     request: LayerRequest,
@@ -64,7 +76,7 @@ def restore_layer(
     num_layers = 1 + model.has_sigma * (1 + 2 * request.intervals)
     check_memory(num_bytes(source, num_planes, zoom=model.scale, num_arrays=num_layers))
     return restore_array(
-        model, source, request.options, engine=quick_engine(model), progress=progress
+        model, source, request.options, engine=engine_beside_a_window(model), progress=progress
     )
 
 
