@@ -182,9 +182,13 @@ def test_what_the_user_can_put_right_is_said_in_the_panel(panel, tmp_path):
     panel.controls["from_contrast"].changed.emit(True)
     assert panel.controls["value_range"].value == "0,4095"
     panel.controls["task"].value = "Enlarge by 4"
-    panel.controls["weights"].value = panel_module.OWN_FILE
     restored(panel)  # the worker itself meets what is wrong
     assert "4" in panel.controls["report"].value
+    panel.controls["task"].value = "Enlarge by 2"
+    panel.controls["noise_std"].value = 5
+    restored(panel)
+    assert panel.controls["report"].value.endswith("takes no noise level; set Noise level to 0")
+    panel.controls["noise_std"].value = 0
     panel.controls["file"].value = tmp_path / "none.safetensors"
     panel.controls["restore"].changed.emit(True)
     assert "choose a weights file" in panel.controls["report"].value
@@ -217,6 +221,9 @@ def test_cancel_ends_the_work_after_a_tile(panel, monkeypatch):
 
 
 def test_weights_are_offered_by_what_is_to_be_done(panel):
+    fresh = panel_module.Panel(panel.viewer)
+    assert (fresh.request().weights, fresh.request().scale) == ("photo", 2)
+    fresh.widget.close()
     controls = panel.controls
     assert controls["weights"].choices[0] == "photo"
     controls["task"].value = "Clean or denoise"
@@ -225,6 +232,8 @@ def test_weights_are_offered_by_what_is_to_be_done(panel):
     controls["noise_std"].value = 12
     request = panel.request()
     assert (request.weights, request.scale, request.options.noise_std) == ("drunet-small", 1, 12)
+    controls["weights"].value = "photo"  # takes no level
+    assert panel.request().options.noise_std is None
     controls["task"].value = "Enlarge by 3"
     assert "photo" not in controls["weights"].choices
     assert panel.request().options.noise_std is None

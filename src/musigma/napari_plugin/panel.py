@@ -14,7 +14,12 @@ import numpy as np
 from musigma.app.restorer import TILE, weights_for
 from musigma.images.science.value_range import parse_range
 from musigma.napari_plugin.measure import box_in_words, box_of, pixel_at, value_in_words
-from musigma.napari_plugin.request import CancelledError, LayerRequest, restore_layer
+from musigma.napari_plugin.request import (
+    CancelledError,
+    LayerRequest,
+    may_take_noise_level,
+    restore_layer,
+)
 from musigma.napari_plugin.result_layers import Placement, placement_of, result_layers
 from musigma.restoration.array_source import ArraySource
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray
@@ -23,6 +28,11 @@ from musigma.types import ConfigError, MusigmaError
 TASKS = {"Enlarge by 2": 2, "Enlarge by 3": 3, "Enlarge by 4": 4, "Clean or denoise": 1}
 COVERAGES = (0.5, 0.8, 0.9, 0.95, 0.99)
 OWN_FILE = "a weights file"
+ERROR_LABELS = {
+    "leave `noise_std` out": "set Noise level to 0",
+    "--range": "Value range",
+    "`model`": "Weights",
+}
 PLACED = ("rotate", "shear", "affine", "units", "axis_labels")
 """Properties of a layer that say where it lies, beside ``scale`` and ``translate``."""
 
@@ -69,15 +79,23 @@ class Panel:
 
     def _offer_weights(self) -> None:
         weights = self.controls["weights"]
+        chosen = weights.value
         with weights.changed.blocked():
             weights.choices = ()  # choices that stay would keep their old order
         # A function, because napari asks for the choices anew whenever a layer comes or goes.
         weights.choices = lambda _: (*weights_for(self.scale), OWN_FILE)
+        if chosen in weights.choices:
+            weights.value = chosen
         self._show_what_is_needed()
 
     def _show_what_is_needed(self) -> None:
         self.controls["file"].visible = self.controls["weights"].value == OWN_FILE
-        self.controls["noise_std"].visible = self.scale == 1
+        self.controls["noise_std"].visible = self._takes_noise_level()
+
+    def _takes_noise_level(self) -> bool:
+        """Return whether the chosen weights take a noise level; a file of one's own may do."""
+        weights = self.controls["weights"].value
+        return weights == OWN_FILE or may_take_noise_level(weights, self.scale)
 
     @property
     def scale(self) -> int:
@@ -88,7 +106,7 @@ class Panel:
         """Return what the controls ask for."""
         controls = self.controls
         is_own = controls["weights"].value == OWN_FILE
-        level = controls["noise_std"].value if self.scale == 1 else 0
+        level = controls["noise_std"].value if self._takes_noise_level() else 0
         return LayerRequest(
             weights=_chosen_file(controls["file"].value) if is_own else controls["weights"].value,
             scale=self.scale,
@@ -244,7 +262,7 @@ class Panel:
         try:
             action()
         except MusigmaError as error:
-            self.say(str(error))
+            self.say(_with_labels(str(error)))
 
 
 def _work(
@@ -256,7 +274,14 @@ def _work(
     except CancelledError:
         return None
     except MusigmaError as error:
-        return str(error)
+        return _with_labels(str(error))
+
+
+def _with_labels(text: str) -> str:
+    """Return an error text with the labels of the panel in place of names of arguments."""
+    for name, label in ERROR_LABELS.items():
+        text = text.replace(name, label)
+    return text
 
 
 def source_of(layer: Any, point: Sequence[float]) -> ArraySource:
@@ -345,7 +370,7 @@ def _make_controls() -> dict[str, Any]:
 
     return {
         "task": widgets.ComboBox(label="What to do", choices=tuple(TASKS)),
-        "weights": widgets.ComboBox(label="Weights", choices=(OWN_FILE,)),
+        "weights": widgets.ComboBox(label="Weights", choices=weights_for(2)),
         "file": widgets.FileEdit(label="File", filter="Weights (*.safetensors *.onnx *.pt *.pth)"),
         "noise_std": widgets.FloatSpinBox(
             label="Noise level", max=255, tooltip="In 1/255 of the value range; 0 to estimate it."
@@ -374,5 +399,5 @@ def _make_widget(controls: dict[str, Any]) -> Any:
         control.name = name
     below = [controls[name] for name in ("restore", "cancel", "progress", "measure", "report")]
     above = [control for control in controls.values() if control not in below]
-    state = widgets.Container(widgets=below, labels=False, name="state")
-    return widgets.Container(widgets=[*above, state])
+    settings = widgets.Container(widgets=above, name="settings")
+    return widgets.Container(widgets=[settings, *below], labels=False)

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 from musigma.app.restorer import quick_engine
 from musigma.model import Model, load
+from musigma.networks.weights_file import build_skeleton, shipped_metadata
 from musigma.prediction.engines import Engine
 from musigma.restoration.array_source import ArraySource, num_bytes
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
@@ -42,6 +43,18 @@ class LayerRequest:
 def load_model(weights: str, scale: int | None) -> Model:
     """Load shipped weights by name, or a weights file, on a GPU if there is one."""
     return load(weights, scale=scale).to("auto")
+
+
+@lru_cache
+def may_take_noise_level(weights: str, scale: int) -> bool:
+    """Return whether shipped weights take a noise level, by what their file says.
+
+    Example:
+        >>> may_take_noise_level("drunet-small", 1), may_take_noise_level("photo", 1)
+        (True, False)
+    """
+    metadata = shipped_metadata(weights, scale)
+    return bool(metadata) and build_skeleton(metadata).takes_noise_level
 
 
 def engine_beside_a_window(model: Model) -> Engine:
