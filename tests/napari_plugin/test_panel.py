@@ -226,6 +226,10 @@ def test_weights_are_offered_by_what_is_to_be_done(panel):
     fresh.widget.close()
     controls = panel.controls
     assert controls["weights"].choices[0] == "photo"
+    assert controls["coverage"].choices == (0.5, 0.8, 0.9, 0.95, 0.99)
+    controls["weights"].value = "photo"
+    assert controls["coverage"].choices == (0.5, 0.8, 0.9, 0.95)
+    assert controls["coverage"].value == 0.9
     controls["task"].value = "Clean or denoise"
     assert controls["weights"].choices == ("photo", "drunet-small", panel_module.OWN_FILE)
     controls["weights"].value = "drunet-small"

@@ -15,8 +15,10 @@ from musigma.app.restorer import TILE, weights_for
 from musigma.images.science.value_range import parse_range
 from musigma.napari_plugin.measure import box_in_words, box_of, pixel_at, value_in_words
 from musigma.napari_plugin.request import (
+    COVERAGES,
     CancelledError,
     LayerRequest,
+    coverages_of,
     may_take_noise_level,
     restore_layer,
 )
@@ -26,7 +28,6 @@ from musigma.restoration.restore_array import ArrayOptions, RestoredArray
 from musigma.types import ConfigError, MusigmaError
 
 TASKS = {"Enlarge by 2": 2, "Enlarge by 3": 3, "Enlarge by 4": 4, "Clean or denoise": 1}
-COVERAGES = (0.5, 0.8, 0.9, 0.95, 0.99)
 OWN_FILE = "a weights file"
 ERROR_LABELS = {
     "leave `noise_std` out": "set Noise level to 0",
@@ -78,18 +79,13 @@ class Panel:
         controls["measure"].changed.connect(lambda _: self._guarded(self.measure))
 
     def _offer_weights(self) -> None:
-        weights = self.controls["weights"]
-        chosen = weights.value
-        with weights.changed.blocked():
-            weights.choices = ()  # choices that stay would keep their old order
-        # A function, because napari asks for the choices anew whenever a layer comes or goes.
-        weights.choices = lambda _: (*weights_for(self.scale), OWN_FILE)
-        if chosen in weights.choices:
-            weights.value = chosen
+        _offer(self.controls["weights"], lambda: (*weights_for(self.scale), OWN_FILE))
         self._show_what_is_needed()
 
     def _show_what_is_needed(self) -> None:
-        self.controls["file"].visible = self.controls["weights"].value == OWN_FILE
+        weights = self.controls["weights"]
+        _offer(self.controls["coverage"], lambda: coverages_of(weights.value, self.scale))
+        self.controls["file"].visible = weights.value == OWN_FILE
         self.controls["noise_std"].visible = self._takes_noise_level()
 
     def _takes_noise_level(self) -> bool:
@@ -215,8 +211,8 @@ class Panel:
             return self.viewer.layers[BOXES]
         from napari.layers import Shapes
 
-        look = {"face_color": "transparent", "edge_color": "yellow"}
-        look |= {"edge_width": float(layer.scale[-1])}  # a pixel of the result
+        look: dict[str, Any] = {"face_color": "transparent", "edge_color": "yellow"}
+        look["edge_width"] = float(layer.scale[-1])  # a pixel of the result
         if hasattr(layer, "units"):
             look["units"] = layer.units[-2:]
         boxes = Shapes(name=BOXES, ndim=2, **look)
@@ -263,6 +259,17 @@ class Panel:
             action()
         except MusigmaError as error:
             self.say(_with_labels(str(error)))
+
+
+def _offer(control: Any, choices: Callable[[], tuple[Any, ...]]) -> None:
+    """Offer choices, and keep what is chosen where it is among them."""
+    chosen = control.value
+    with control.changed.blocked():
+        control.choices = ()  # choices that stay would keep their old order
+    # A function, because napari asks for the choices anew whenever a layer comes or goes.
+    control.choices = lambda _: choices()
+    if chosen in control.choices:
+        control.value = chosen
 
 
 def _work(

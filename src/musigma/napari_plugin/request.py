@@ -13,7 +13,9 @@ from musigma.prediction.engines import Engine
 from musigma.restoration.array_source import ArraySource, num_bytes
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
 from musigma.types import ImageError
+from musigma.uncertainty.calibration import Calibration
 
+COVERAGES = (0.5, 0.8, 0.9, 0.95, 0.99)
 NUM_MODELS = 2
 """Models that are kept in memory with their engines."""
 
@@ -55,6 +57,18 @@ def may_take_noise_level(weights: str, scale: int) -> bool:
     """
     metadata = shipped_metadata(weights, scale)
     return bool(metadata) and build_skeleton(metadata).takes_noise_level
+
+
+@lru_cache
+def coverages_of(weights: str, scale: int) -> tuple[float, ...]:
+    """Return the coverages of shipped weights, by what their file says; usual ones for others.
+
+    Example:
+        >>> coverages_of("edsr-baseline", 2), coverages_of("own.safetensors", 2)
+        ((0.9,), (0.5, 0.8, 0.9, 0.95, 0.99))
+    """
+    stored = shipped_metadata(weights, scale).get("calibration")
+    return Calibration.from_dict(stored).coverages if stored else COVERAGES
 
 
 def engine_beside_a_window(model: Model) -> Engine:

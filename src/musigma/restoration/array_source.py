@@ -111,9 +111,7 @@ def planes_of(
     num_samples, num_planes = source.num_samples, len(indices)
     firsts = range(0, num_samples * num_planes, num_samples)
     is_colour = num_samples >= NUM_COLOURS
-    roles: list[Role] = ["values"] * min(num_samples, NUM_COLOURS) + ["opacity"] * (
-        num_samples == 4
-    )
+    colour_roles: tuple[Role, ...] = ("values", "values", "values", "opacity")
     samples = ("red", "green", "blue", "opacity")[:num_samples] if is_colour else ("",)
     return ScienceImage(
         path=Path(source.name),
@@ -121,7 +119,7 @@ def planes_of(
         shape=(num_samples * num_planes, *source.size),
         dtypes=(result_type(source),) * (num_samples * num_planes),
         names=tuple(_plane_name(index, name) for index in indices for name in samples),
-        roles=tuple(roles * num_planes),
+        roles=colour_roles[:num_samples] * num_planes,
         joint=tuple((n, n + 1, n + 2) for n in firsts) if is_colour else (),
         declared_range=(0.0, 1.0) if _is_float_colour(source) else declared_range_of(source.dtype),
         read=_reader(source, indices),
