@@ -161,6 +161,8 @@ def test_what_is_no_picture_is_refused():
         source(np.zeros((4, 4), np.complex64))
     with pytest.raises(ImageError, match=r"got shape \(4,\)"):
         source(np.zeros(4))
+    with pytest.raises(ImageError, match="expected 3 or 4 values per pixel, got 2"):
+        source(np.zeros((4, 4, 2)), rgb=True)
     with pytest.raises(ImageError, match="all 3; give the range"):
         restore_array(unchanged(), source(np.full((8, 8), 3.0)))
     with pytest.raises(ConfigError, match="takes no noise level"):

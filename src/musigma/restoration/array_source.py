@@ -51,6 +51,8 @@ class ArraySource:
             raise ImageError(f"{self.name}: its values are {self.dtype}; expected real numbers")
         if len(shape) < 2 + self.rgb or 0 in shape:
             raise ImageError(f"{self.name}: expected rows and columns of pixels, got shape {shape}")
+        if self.rgb and shape[-1] not in (NUM_COLOURS, NUM_COLOURS + 1):
+            raise ImageError(f"{self.name}: expected 3 or 4 values per pixel, got {shape[-1]}")
 
     @property
     def dtype(self) -> np.dtype[Any]:
