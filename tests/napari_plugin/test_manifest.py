@@ -18,10 +18,10 @@ MANIFEST = Path(musigma.__file__).parent / "napari_plugin" / "napari.yaml"
 
 
 def test_the_entry_point_names_the_manifest():
+    """Its part before the colon is a package, and that after it a file of this package."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["entry-points"]["napari.manifest"] == {
-        "musigma": "musigma:napari_plugin/napari.yaml"
-    }
+    package, _, file = project["entry-points"]["napari.manifest"]["musigma"].partition(":")
+    assert Path(import_module(package).__file__).parent / file == MANIFEST
     assert yaml.safe_load(MANIFEST.read_text())["name"] == project["name"]
 
 
