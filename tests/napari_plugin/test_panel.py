@@ -16,7 +16,7 @@ from musigma.napari_plugin import panel as panel_module
 from musigma.napari_plugin.samples import noisy_stack_layer, portrait_layer
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-pytestmark = pytest.mark.filterwarnings("default")  # those of napari and Qt are not ours
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of napari and Qt are not ours
 
 pytest.importorskip("napari", reason="the plug-in needs the extra napari")
 try:
