@@ -4,7 +4,7 @@ ComfyUI reads the names in capitals. Its pictures are tensors ``(B, H, W, C)`` f
 masks are ``(B, H, W)``.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from musigma.app.restorer import TILE, quick_engine
 from musigma.model import Model, load
 from musigma.networks.weights_file import shipped_weights
+from musigma.prediction.predict import Progress
 from musigma.restoration.array_source import ArraySource
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
 
@@ -23,7 +24,6 @@ MODEL = "MUSIGMA_MODEL"
 COVERAGES = ["0.5", "0.8", "0.9", "0.95", "0.99"]
 LEVELS = 255
 
-Progress = Callable[[int, int], None]
 Inputs = dict[str, dict[str, tuple[Any, ...]]]
 
 

@@ -23,6 +23,7 @@ from musigma.napari_plugin.request import (
     restore_layer,
 )
 from musigma.napari_plugin.result_layers import Placement, placement_of, result_layers
+from musigma.prediction.predict import Progress
 from musigma.restoration.array_source import ArraySource
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray
 from musigma.types import ConfigError, MusigmaError
@@ -273,7 +274,7 @@ def _offer(control: Any, choices: Callable[[], tuple[Any, ...]]) -> None:
 
 
 def _work(
-    source: ArraySource, request: LayerRequest, progress: Callable[[int, int], None]
+    source: ArraySource, request: LayerRequest, progress: Progress
 ) -> RestoredArray | str | None:
     """Return the result, or what the user can put right; nothing if it was cancelled."""
     try:

@@ -1,6 +1,5 @@
 """What the user asks for, and the one call of the plug-in that computes; napari is not needed."""
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -10,6 +9,7 @@ from musigma.app.restorer import quick_engine
 from musigma.model import Model, load
 from musigma.networks.weights_file import build_skeleton, shipped_metadata
 from musigma.prediction.engines import Engine
+from musigma.prediction.predict import Progress
 from musigma.restoration.array_source import ArraySource, num_bytes
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
 from musigma.types import ImageError
@@ -85,7 +85,7 @@ def restore_layer(
     source: ArraySource,
     request: LayerRequest,
     *,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> RestoredArray:
     """Load the weights of a request and restore a layer.
 

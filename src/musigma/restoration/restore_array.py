@@ -1,6 +1,6 @@
 """Restore values in memory, in their own units; viewers and other programs call this."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from musigma.images.science.image import Values
 from musigma.images.science.samples import encode
 from musigma.model import Model
 from musigma.prediction.engines import Engine
-from musigma.prediction.predict import DEFAULT_MEMORY
+from musigma.prediction.predict import DEFAULT_MEMORY, Progress
 from musigma.prediction.tiling import MAX_TILE, tile_for_memory
 from musigma.restoration.array_source import (
     NUM_COLOURS,
@@ -108,7 +108,7 @@ def restore_array(
     options: ArrayOptions | None = None,
     *,
     engine: Engine | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> RestoredArray:
     """Restore the planes of an array one by one, as those of a scientific file.
 
