@@ -7,7 +7,7 @@ import torch.nn.functional as F  # noqa: N812 - the name that the field uses
 from torch import Tensor, nn
 
 from musigma.networks.base import Network, NetworkInfo, Settings
-from musigma.networks.layers import RGB_MEAN, MeanShift, conv3x3
+from musigma.networks.layers import MeanShift, conv3x3
 from musigma.networks.registry import Variant, register_variants
 from musigma.networks.state_dict import (
     RELEASED_RANGE,
@@ -188,15 +188,23 @@ class SPAN(Network):
             feature_receptive_radius=trunk_radius,
             receptive_radius=trunk_radius + 1,
         )
-        mean = RGB_MEAN if normalises else (0.0, 0.0, 0.0)
-        self.shift = MeanShift(value_range=value_range if normalises else 1.0, mean=mean)
+        self.shift = (
+            MeanShift(value_range=value_range)
+            if normalises
+            else MeanShift(value_range=1.0, mean=(0.0, 0.0, 0.0))
+        )
         self.conv_1 = initial_conv(3, width)
         self.blocks = [f"block_{index}" for index in range(1, num_blocks + 1)]
         for name in self.blocks:
             self.add_module(name, AttentionBlock(width))
         self.conv_cat = nn.Conv2d(4 * width, width, kernel_size=1)
         self.conv_2 = initial_conv(width, width)
-        self.upsampler = nn.Sequential(conv3x3(width, 3 * scale**2), nn.PixelShuffle(scale))
+        last = conv3x3(width, 3 * scale**2)
+        with torch.no_grad():
+            # The result is in 0 to 1, while features grow with the range: without this, training
+            # would start with a result that is far too large.
+            last.weight /= self.shift.value_range
+        self.upsampler = nn.Sequential(last, nn.PixelShuffle(scale))
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the fusion of the first features with those of the first and the last block."""
