@@ -15,7 +15,8 @@ SMALL = {"num_blocks": 2, "width": 8, "inner_width": 12, "value_range": 255.0}
 
 @pytest.mark.parametrize(
     ("name", "scale", "params_k", "macs_g"),
-    # Kong et al. 2022, table 1: thousands that are cut off, not rounded.
+    # Kong et al. 2022 print 527K and 543K for RLFN, thousands that are cut off; those of RLFN-S are
+    # the values of the released files. MACs are counted here.
     [
         ("rlfn", 2, 527, 115.4),
         ("rlfn", 4, 543, 29.8),

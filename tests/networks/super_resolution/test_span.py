@@ -16,8 +16,8 @@ SMALL = {"num_blocks": 2, "width": 8}
 
 @pytest.mark.parametrize(
     ("name", "scale", "params", "macs_g"),
-    # Wan et al. 2024 print 481K and 498K for SPAN, 411K and 426K for SPAN-S, and no MACs: these are
-    # 20 3x3 convolutions and the fusion at every pixel of the input, and the first and the last.
+    # As many values as the released files have once they are merged. MACs follow from the layers:
+    # 19 3x3 convolutions and the fusion at every pixel of the input, and the first and the last.
     [
         ("span", 2, 481_324, 110.6),
         ("span", 4, 498_208, 28.6),
