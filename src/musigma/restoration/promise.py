@@ -42,7 +42,7 @@ def promise_for(
         statistics: What was measured in the picture. Where it is left out, the picture is not
             compared with those of the calibration.
     """
-    reason = _reason_in_picture(calibration, picture)
+    reason = _reason_in_picture(calibration, picture, options)
     return _promise(calibration, options, statistics, reason)
 
 
@@ -119,8 +119,13 @@ def _reason_in_noise(calibration: Calibration, options: Options) -> str | None:
     return None
 
 
-def _reason_in_picture(calibration: Calibration, picture: OpenedImage) -> str | None:
+def _reason_in_picture(
+    calibration: Calibration, picture: OpenedImage, options: Options
+) -> str | None:
     meta = picture.meta
+    num_channels = (calibration.protocol or {}).get("channels", meta.channels)
+    if options.noise_std is not None and meta.channels < num_channels:
+        return "it is grey, and the model is calibrated for noise in colours"
     return lossy_reason(calibration, meta.format) if meta.lossy else None
 
 
