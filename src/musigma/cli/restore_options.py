@@ -9,6 +9,7 @@ import typer
 from musigma.cli.common import parse_size, require_stdout
 
 if TYPE_CHECKING:
+    from musigma.model import Model
     from musigma.restoration.options import Options
 
 ModelName = Annotated[
@@ -124,6 +125,19 @@ class RestoreOptions:
         bool, typer.Option("--ray", help="Spread the files over the Ray cluster of RAY_ADDRESS.")
     ] = False
     device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")] = "auto"
+    network: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NETWORK",
+            help="For a file of 'musigma wrap' as --model: the network that it was made for.",
+        ),
+    ] = None
+    trust_network: Annotated[
+        bool,
+        typer.Option(
+            "--trust-network", help="Run --network even if it is TorchScript, which is a program."
+        ),
+    ] = False
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False
 
     @property
@@ -163,6 +177,24 @@ class RestoreOptions:
     def uses_ray(self) -> bool:
         """Whether the files go to a Ray cluster."""
         return self.ray or self.engine == "ray"
+
+    def check_network(self, model: str | None) -> None:
+        """Refuse a network without the file of its error bars."""
+        from musigma.types import ConfigError
+
+        if self.network is not None and model is None:
+            raise ConfigError(
+                "--network is the network of a file of 'musigma wrap'; give that file by --model"
+            )
+
+    def load_model(self, model: str, *, scale: int | None) -> "Model":
+        """Load a model, together with the network that it wraps if there is one."""
+        from musigma.model import load
+        from musigma.types import ConfigError
+
+        if self.network is not None and self.uses_ray:
+            raise ConfigError("a wrapped network stays in this process; leave --ray out")
+        return load(model, scale=scale, network=self.network, trust_network=self.trust_network)
 
     def to_options(self, **others: Any) -> "Options":
         """Read the values that were typed; `others` go to `Options` unchanged."""
