@@ -31,6 +31,14 @@ class Answers:
     mean: Tensor
     target: Tensor
 
+    def root_mean_square_error(self) -> float:
+        """Return the best constant sigma, at least half an 8-bit level and at most 0.5."""
+        squares = [
+            (mean.float() - target.float()).square().mean()
+            for mean, target in zip(self.mean, self.target, strict=True)
+        ]
+        return float(torch.stack(squares).mean().sqrt().clamp(0.5 / 255, 0.5))
+
     def draw(self, batch: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Return a random batch, flipped or turned at random, in float32."""
         index = torch.randint(len(self.mean), (batch,), generator=generator)

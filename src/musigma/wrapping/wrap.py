@@ -4,6 +4,7 @@ The mean is the answer of the network, to the bit. A small side network sees the
 answer, and learns by the likelihood of the errors how large they are.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +20,7 @@ from musigma.evaluation.restored_pairs import Progress, read_pair
 from musigma.evaluation.selection import select_inputs
 from musigma.functional.objectives import gaussian_nll
 from musigma.model import Model
-from musigma.networks import WithSigma, with_sigma
+from musigma.networks import SigmaBranch, WithSigma, with_sigma
 from musigma.networks.black_box import BlackBox, black_box_features
 from musigma.networks.weights_file import digest_of
 from musigma.prediction.device import select_device
@@ -40,6 +41,10 @@ from musigma.wrapping.answers import Answers, choose_patch, collect_answers
 MIN_TRAINING = 8
 """Fewest pictures from which sigma is learned."""
 
+MIN_HELD_OUT = 20
+"""Fewest pictures of the calibration. With the fewest that the promise allows, 9 for 0.9, intervals
+would be as wide as the worst picture needs."""
+
 MAX_HELD_OUT = 100
 """Most pictures of the calibration: as many as every coverage needs, 0.99 included."""
 
@@ -51,6 +56,9 @@ QUERY_SHARE = 0.4
 
 NUM_RANGE_PAIRS = 4
 """Pictures that decide whether the values of a network end at 1 or at 255."""
+
+MAX_GRADIENT = 1.0
+"""Largest norm of a gradient; a few wild values must not undo what was learned."""
 
 Report = Callable[[str], None]
 
@@ -74,14 +82,14 @@ class WrapSettings:
         seed: Decides initial weights, crops and batches.
     """
 
-    width: int = 48
+    width: int = 32
     depth: int = 4
     queries: int = 500
-    patch: int = 48
+    patch: int = 32
     steps: int = 2000
     minutes: float = 10.0
-    batch: int = 6
-    learning_rate: float = 2e-3
+    batch: int = 8
+    learning_rate: float = 1e-2
     optimizer: Literal["adam", "muon"] = "muon"
     betas: tuple[float, float] = (0.9, 0.99)
     epsilon: float = 1e-8
@@ -219,6 +227,7 @@ def _train(
 ) -> int:
     """Train the branch until the updates or the minutes are used up; return the updates done."""
     branch = network.branch.train()
+    _start_at(branch, answers.root_mean_square_error())
     device = next(branch.parameters()).device
     rate = torch.zeros((), device=device)
     optimizer = Optimizer(settings, list(branch.parameters()), rate)
@@ -236,11 +245,22 @@ def _train(
         loss = gaussian_nll(mean, target, sigma).mean()
         branch.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(branch.parameters(), MAX_GRADIENT)
         with torch.no_grad():
             optimizer.step()
         step += 1
         used = max(step / settings.steps, (time.monotonic() - asked_until) / seconds)
     return step
+
+
+@torch.no_grad()
+def _start_at(branch: SigmaBranch, sigma: float) -> None:
+    """Let a branch begin with about the best constant; far from it the likelihood is too steep."""
+    last = branch.upsampler[0]
+    assert isinstance(last, torch.nn.Conv2d)
+    assert last.bias is not None
+    last.weight.mul_(0.1)
+    last.bias.fill_(math.log(sigma / (1 - sigma)))
 
 
 def _box_of(foreign: ForeignNetwork) -> BlackBox:
@@ -287,7 +307,7 @@ def _split(
     coverage: float,
 ) -> tuple[Dataset, Dataset]:
     """Return the pictures to learn from and those of the calibration, or say how many it takes."""
-    needed = images_needed("conformal-risk-control", coverage, None)
+    needed = max(MIN_HELD_OUT, images_needed("conformal-risk-control", coverage, None))
     if held_out is None:
         return split_pictures(dataset, needed)
     if low is not None:

@@ -1,5 +1,6 @@
 """TorchScript files, and weights files that the package spandrel knows, as functions."""
 
+import warnings
 import zipfile
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -27,9 +28,11 @@ def is_torchscript(path: Path) -> bool:
 
 def open_torchscript(path: Path) -> Callable[[float], Function]:
     """Return what makes the function of a TorchScript file, which is a program, from its range."""
+    load: Any = torch.jit.load
     try:
-        load: Any = torch.jit.load
-        module = load(str(path), map_location="cpu").eval()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of `torch.jit` as a whole
+            module = load(str(path), map_location="cpu").eval()
     except Exception as error:  # a damaged file may raise anything
         raise WeightsError(f"PyTorch cannot open {path.name}: {first_line(error)}") from error
     return lambda value_range: function_of(_ranged(module, value_range), path.name)
