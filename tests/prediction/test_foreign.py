@@ -170,3 +170,19 @@ def test_a_changed_network_is_refused(tmp_path):
         )
     with pytest.raises(WeightsError, match="a file of other content"):
         function.check_is(first.origin, first.answer, "sigma.safetensors")
+
+
+def test_spandrel_builds_the_network_of_a_weights_file(tmp_path):
+    pytest.importorskip("spandrel", reason="spandrel is not installed")
+    from spandrel.architectures.Compact import Compact
+
+    torch.manual_seed(0)
+    network = Compact(num_feat=16, num_conv=2, upscale=4).eval()
+    with torch.no_grad():
+        network.body[-1].weight.mul_(0.05)  # so that the result looks like the picture
+    torch.save({"params": network.state_dict()}, tmp_path / "compact.pth")
+    opened = open_network(tmp_path / "compact.pth")
+    assert (opened.scale, opened.origin["type"]) == (4, "spandrel")
+    with torch.no_grad():
+        expected = network(IMAGE).clamp(0, 1)  # as spandrel does
+    assert torch.equal(opened.function(IMAGE), expected)

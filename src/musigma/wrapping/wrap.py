@@ -89,7 +89,7 @@ class WrapSettings:
     steps: int = 2000
     minutes: float = 10.0
     batch: int = 8
-    learning_rate: float = 1e-2
+    learning_rate: float = 7e-3
     optimizer: Literal["adam", "muon"] = "muon"
     betas: tuple[float, float] = (0.9, 0.99)
     epsilon: float = 1e-8
