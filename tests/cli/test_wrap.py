@@ -32,6 +32,12 @@ def test_a_network_is_wrapped_and_its_pictures_get_error_maps(musigma, pictures,
     assert np.array_equal(large, small.repeat(2, axis=0).repeat(2, axis=1))
     assert (tmp_path / "large" / "00.interval.png").is_file()
     assert json.loads(result.out)
+    words = ("--data", pictures, "--network", network)
+    result = musigma("evaluate", output, *words, "--json")
+    assert json.loads(result.out)["coverage"] > 0.8
+    words = (*words, "--coverage", 0.8, "-o", tmp_path / "new.safetensors")
+    assert musigma("calibrate", output, *words).code == 0
+    assert load(tmp_path / "new.safetensors", network=network).calibration.coverage == 0.8
 
 
 def test_what_is_refused(musigma, pictures, tmp_path):

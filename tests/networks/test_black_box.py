@@ -10,6 +10,7 @@ from musigma.model import Model
 from musigma.networks import mean_only, with_sigma
 from musigma.networks.black_box import BlackBox, black_box_features
 from musigma.prediction.engines import make_engine
+from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.types import ConfigError
 
 
@@ -43,6 +44,10 @@ def test_a_picture_is_asked_for_as_a_whole_unless_tiles_are_wished():
     sizes.clear()
     model_of(function).predict(image, tile=800)
     assert len(sizes) == 2
+
+
+def test_no_memory_is_asked_for_tiles_that_are_not_made():
+    assert least_memory_for_tiles(model_of(double, 8).network, width=100) < 2**20
 
 
 def test_grey_pictures_come_back_grey():

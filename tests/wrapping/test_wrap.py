@@ -107,6 +107,35 @@ def test_the_pictures_decide_the_range_of_values(pictures, tmp_path):
     assert model.metadata["wraps"]["value_range"] == 255.0
 
 
+def test_a_network_that_keeps_the_size_is_wrapped_for_noise(pictures, tmp_path):
+    def identity(image):
+        return image
+
+    quick = WrapSettings(width=4, depth=1, queries=4, steps=60, batch=2, patch=16)
+    with pytest.raises(ConfigError, match="must be told how its inputs are made"):
+        wrap(identity, pictures, settings=quick, device="cpu")
+    model = wrap(identity, pictures, noise_std=25, settings=quick, device="cpu")
+    prediction = model.predict(IMAGE)
+    assert torch.equal(prediction.mean, IMAGE)
+    # The error of the identity is the noise.
+    assert float(model.std(prediction).mean()) == pytest.approx(25 / 255, rel=0.15)
+    model.save(tmp_path / "sigma.safetensors")
+    assert musigma.load(tmp_path / "sigma.safetensors", network=identity, scale=1).scale == 1
+
+
+def test_pairs_of_files_are_learned_from(pictures, tmp_path):
+    low = tmp_path / "low"
+    low.mkdir()
+    for path in pictures.iterdir():
+        musigma.write_image(low / path.name, musigma.read_image(path)[0][..., ::2, ::2])
+    quick = WrapSettings(width=4, depth=1, queries=2, steps=2, batch=2, patch=16)
+    model = wrap(double, pictures, low=low, settings=quick, device="cpu")
+    assert model.calibration.protocol["degradation"] == "pairs"
+    assert model.metadata["training"]["data"]["inputs"] == "pairs"
+    with pytest.raises(ConfigError, match="held out of --data"):
+        wrap(double, pictures, low=low, held_out=pictures, settings=quick)
+
+
 def test_the_same_seed_gives_the_same_error_bars(pictures):
     quick = WrapSettings(width=4, depth=1, queries=4, steps=3, batch=2, patch=16)
     digests = {wrap(double, pictures, settings=quick, device="cpu").digest for _ in range(2)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from musigma.cli.common import parse_size, require_stdout
+from musigma.cli.evaluate import NetworkOption, TrustOption
 
 if TYPE_CHECKING:
     from musigma.model import Model
@@ -125,19 +126,8 @@ class RestoreOptions:
         bool, typer.Option("--ray", help="Spread the files over the Ray cluster of RAY_ADDRESS.")
     ] = False
     device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")] = "auto"
-    network: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NETWORK",
-            help="For a file of 'musigma wrap' as --model: the network that it was made for.",
-        ),
-    ] = None
-    trust_network: Annotated[
-        bool,
-        typer.Option(
-            "--trust-network", help="Run --network even if it is TorchScript, which is a program."
-        ),
-    ] = False
+    network: NetworkOption = None
+    trust_network: TrustOption = False
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False
 
     @property

@@ -11,6 +11,7 @@ from musigma.cli.evaluate import (
     DeviceOption,
     LowOption,
     NoiseOption,
+    TrustOption,
     show_progress,
 )
 from musigma.uncertainty.methods import DEFAULT_COVERAGE
@@ -69,12 +70,7 @@ def wrap(
     coverage: Annotated[
         float, typer.Option(help="Share of the values that intervals hold by default.")
     ] = DEFAULT_COVERAGE,
-    trust_network: Annotated[
-        bool,
-        typer.Option(
-            "--trust-network", help="Run a TorchScript file, which is a program that can do harm."
-        ),
-    ] = False,
+    trust_network: TrustOption = False,
     seed: Annotated[int, typer.Option(help="Decides crops and initial weights.")] = 0,
     device: DeviceOption = "auto",
     json: Annotated[bool, typer.Option(help="Print the calibration as JSON.")] = False,
