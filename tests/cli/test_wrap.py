@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from helpers.foreign import write_function, write_onnx, write_pictures
+from helpers.foreign import write_function, write_onnx, write_pictures, write_torchscript
 from musigma.model import load
 
 
@@ -38,6 +38,19 @@ def test_a_network_is_wrapped_and_its_pictures_get_error_maps(musigma, pictures,
     words = (*words, "--coverage", 0.8, "-o", tmp_path / "new.safetensors")
     assert musigma("calibrate", output, *words).code == 0
     assert load(tmp_path / "new.safetensors", network=network).calibration.coverage == 0.8
+
+
+def test_torchscript_runs_only_with_the_option(musigma, pictures, tmp_path):
+    network, output = write_torchscript(tmp_path / "net.pt"), tmp_path / "sigma.safetensors"
+    words = ("--data", pictures, "--minutes", 0.01, "-o", output, "--json")
+    result = musigma("wrap", network, *words)
+    assert result.code == 2
+    assert "allow it by --trust-network if you trust its author" in result.err
+    assert not output.exists()
+    assert musigma("wrap", network, *words, "--trust-network").code == 0
+    words = ("-o", tmp_path / "large", "--model", output, "--network", network)
+    assert musigma("upscale", pictures / "00.png", *words).code == 2
+    assert musigma("upscale", pictures / "00.png", *words, "--trust-network").code == 0
 
 
 def test_what_is_refused(musigma, pictures, tmp_path):

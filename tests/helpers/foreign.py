@@ -1,5 +1,6 @@
 """Networks of other people, made for tests: ONNX files and functions that enlarge by two."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,22 @@ def write_onnx(
     graph = helper.make_graph(nodes, "double", inputs, outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path)
+    return path
+
+
+class Double(torch.nn.Module):
+    """Enlarges by two."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Repeat every pixel."""
+        return image.repeat_interleave(2, dim=2).repeat_interleave(2, dim=3)
+
+
+def write_torchscript(path: Path) -> Path:
+    """Write a network that enlarges by two as a TorchScript file."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of `torch.jit` as a whole
+        torch.jit.script(Double()).save(str(path))
     return path
 
 
