@@ -32,6 +32,7 @@ ALLOWED["evaluation"] = {*ALLOWED["model"], "model", "datasets", "degradations"}
 ALLOWED["training"] = {*ALLOWED["evaluation"], "losses", "evaluation"}
 ALLOWED["wrapping"] = {*ALLOWED["training"], "training"}
 ALLOWED["app"] = {*ALLOWED["restoration"], "restoration", "datasets", "degradations"}
+ALLOWED["napari_plugin"] = {*ALLOWED["app"], "app"}
 ALLOWED["cli"] = {*ALLOWED["training"], "restoration", "training", "wrapping", "app"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = {*ALLOWED["wrapping"], "wrapping"}  # imports a name when it is first used

@@ -7,7 +7,7 @@ needs the memory of some of its rows.
 import math
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -33,14 +33,14 @@ from musigma.images.science.value_range import (
 )
 from musigma.model import Model
 from musigma.prediction.engines import Engine
-from musigma.prediction.predict import Strips, predict_strips
+from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.options import Options
 from musigma.restoration.promise import Promise, science_promise
+from musigma.restoration.restore_image import restore_image
 from musigma.types import ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
-TileProgress = Callable[[int, int], None]
 NOISE_SIDE = 1024
 """The noise level is estimated from so many rows and columns of the middle."""
 
@@ -59,7 +59,7 @@ class ScienceRecord:
     """How a scientific file was restored.
 
     Attributes:
-        format: ``GeoTIFF``, ``OME-TIFF``, ``FITS`` or ``EXR``.
+        format: One of those of `ScienceImage`.
         bands: Names of the planes that were restored.
         applied: Whether the network saw the planes one by one or together, in words.
         low: The value that the network saw as 0.
@@ -83,7 +83,7 @@ class ScienceRecord:
 
 
 class Outcome(NamedTuple):
-    """What `restore_science` says about a file that it has written."""
+    """What `restore_planes` says about planes that it has restored."""
 
     record: ScienceRecord
     options: Options
@@ -133,7 +133,7 @@ def restore_science(
     options: Options,
     *,
     engine: Engine,
-    progress: TileProgress | None = None,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Restore a scientific file and write it in its own format, with errors if the model has them.
 
@@ -145,16 +145,45 @@ def restore_science(
         engine: What runs the network.
         progress: Called after each tile with the number done and the number in all.
     """
-    start = time.perf_counter()
     _check(source, options)
     image = open_science(source.path, format_name, max_pixels=options.max_pixels)
     with closing(image):
-        task = _prepare(model, image, options, engine)
-        notes = _notes(model, task)
-        result = Result(scale=model.scale, has_errors=model.has_sigma, notes=notes)
-        with science_writer(options.folder / source.name, image, result) as writer:
-            num_tiles = _restore_groups(task, engine, writer, progress)
-            _enlarge_others(image, model.scale, writer)
+        return restore_planes(
+            model,
+            image,
+            options,
+            engine=engine,
+            open_writer=lambda result: science_writer(options.folder / source.name, image, result),
+            progress=progress,
+        )
+
+
+def restore_planes(
+    model: Model,
+    image: ScienceImage,
+    options: Options,
+    *,
+    engine: Engine,
+    open_writer: Callable[[Result], AbstractContextManager[PlaneWriter]],
+    progress: Progress | None = None,
+) -> Outcome:
+    """Restore planes of values, and hand them over in their units, from top to bottom.
+
+    Args:
+        model: The model.
+        image: The planes.
+        options: How to restore them.
+        engine: What runs the network.
+        open_writer: Is told about the result and returns what takes its rows.
+        progress: Called after each tile with the number done and the number in all. An error that
+            it raises ends the work.
+    """
+    start = time.perf_counter()
+    task = _prepare(model, image, options, engine)
+    result = Result(scale=model.scale, has_errors=model.has_sigma, notes=_notes(model, task))
+    with open_writer(result) as writer:
+        num_tiles = _restore_groups(task, engine, writer, progress)
+        _enlarge_others(image, model.scale, writer)
     return Outcome(
         record=task.record,
         options=task.options,
@@ -255,12 +284,18 @@ def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]
 
 
 def _restore_groups(
-    task: _Task, engine: Engine, writer: PlaneWriter, progress: TileProgress | None
+    task: _Task, engine: Engine, writer: PlaneWriter, progress: Progress | None
 ) -> int:
     """Restore and write all groups of planes; return the largest number of tiles of one."""
     most = 0
     for index, planes in enumerate(task.groups):
-        strips = _strips(task, planes, engine, _progress_of(progress, index, len(task.groups)))
+        strips = restore_image(
+            task.model,
+            planes,
+            task.options,
+            engine=engine,
+            progress=_progress_of(progress, index, len(task.groups)),
+        )
         top = 0
         try:
             for strip in strips:
@@ -270,21 +305,6 @@ def _restore_groups(
             raise _named(task.image, error) from error
         most = max(most, strips.num_tiles)
     return most
-
-
-def _strips(
-    task: _Task, planes: NormalisedPlanes, engine: Engine, progress: TileProgress | None
-) -> Strips:
-    options, model = task.options, task.model
-    return predict_strips(
-        model.network,
-        planes,
-        noise_std=options.noise_std if model.takes_noise_level else None,
-        engine=engine,
-        tile=options.tile,
-        memory=options.memory,
-        progress=progress,
-    )
 
 
 def _write_strip(
@@ -445,7 +465,7 @@ def _warnings(task: _Task) -> list[str]:
     return warnings
 
 
-def _progress_of(progress: TileProgress | None, index: int, num_groups: int) -> TileProgress | None:
+def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Progress | None:
     if progress is None:
         return None
     return lambda done, total: progress(index * total + done, num_groups * total)
