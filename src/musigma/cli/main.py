@@ -22,6 +22,7 @@ from musigma.cli import (
     serve,
     train,
     upscale,
+    wrap,
 )
 from musigma.cli.common import print_error, results
 from musigma.types import MusigmaError
@@ -98,6 +99,7 @@ for command in (
     calibrate,
     models,
     train,
+    wrap,
     export,
     app_command,
     serve,

@@ -169,7 +169,9 @@ class Strips(Iterator[Prediction]):
 
     def _plan(self, height: int, width: int) -> list[Tile]:
         network, side = self.network, self.tile
-        if side is None:
+        if side is None and network.info.is_black_box:
+            side = max(height, width)  # its answer to a whole picture is what was asked for
+        elif side is None:
             side = tile_for_memory(network, memory=self.memory, width=width)
         # Tiles that are approximate anyway need not keep to one routine of the convolutions.
         smallest = 1 if network.receptive_radius is None else SMALL_CONVOLUTION + 1
