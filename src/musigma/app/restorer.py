@@ -21,13 +21,13 @@ from musigma.images.listing import ImageSource, printable
 from musigma.model import Model, load
 from musigma.networks.weights_file import shipped_weights
 from musigma.prediction.engines import Engine
+from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import tile_for_memory
 from musigma.restoration.error_maps import describe, error_map_writer
 from musigma.restoration.options import Options
 from musigma.restoration.restore_file import (
     Job,
     Restored,
-    TileProgress,
     compute_strips,
     read_picture,
     write_results,
@@ -143,7 +143,7 @@ class Restorer:
         folder: Path,
         *,
         name: str = "picture",
-        progress: TileProgress | None = None,
+        progress: Progress | None = None,
         show: Callable[[bytes], None] | None = None,
     ) -> "Result":
         """Restore a picture file.
@@ -169,7 +169,7 @@ class Restorer:
         request: RestoreRequest,
         folder: Path,
         name: str,
-        progress: TileProgress | None,
+        progress: Progress | None,
         show: Callable[[bytes], None] | None,
     ) -> "Result":
         start = time.perf_counter()
