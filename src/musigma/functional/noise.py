@@ -38,10 +38,13 @@ class NoiseEstimate(NamedTuple):
             before the file was saved.
         is_white: Whether neighbouring pixels and the three colours have independent noise, as
             denoisers that are told a level expect. JPEG, demosaicing and shrinking end that.
+        growth: How its variance grows with the signal, as
+            `musigma.functional.poisson_gaussian.growth_of` says it; empty where that is not known.
     """
 
     std: float
     is_white: bool
+    growth: str = ""
 
     def __str__(self) -> str:
         """The level as it is shown to users.
@@ -50,7 +53,8 @@ class NoiseEstimate(NamedTuple):
             >>> print(NoiseEstimate(24.71, is_white=False))
             24.7 of 255, not white
         """
-        return f"{self.std:.3g} of 255{'' if self.is_white else ', not white'}"
+        growth = f", {self.growth}" if self.growth else ""
+        return f"{self.std:.3g} of 255{'' if self.is_white else ', not white'}{growth}"
 
 
 def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -> NoiseEstimate:

@@ -27,6 +27,8 @@ _SIGNIFICANT = 5  # standard errors by which the gain lies above 0
 _FLAT_QUANTILE = 0.3
 _NORMAL_BELOW = 0.1587  # share of a normal distribution that is more than one deviation below
 _KEPT_DEVIATIONS = 2.5
+_TWO_LEVELS = torch.tensor([0.1, 0.9])  # quantiles of a picture, dark and bright
+_MIN_GROWTH = 1.5  # of the variance from one to the other, below which growth is not worth a word
 _LEAST_VARIANCE = (0.2 / 255) ** 2  # of rounding to 8 bits, about
 _KERNEL = ((1.0, -2.0, 1.0), (-2.0, 4.0, -2.0), (1.0, -2.0, 1.0))
 
@@ -77,10 +79,29 @@ class PoissonGaussian(NamedTuple):
         return f"variance {self.gain:.3g} signal + {self.std:.3g}^2"
 
 
+def growth_of(image: Tensor) -> str:
+    """Say how the variance of a grey picture's noise grows with the signal; empty if it does not.
+
+    Colour pictures have been developed by a camera, which bends this relation.
+
+    Example:
+        >>> growth_of(torch.rand(1, 3, 64, 64))
+        ''
+    """
+    try:
+        noise = estimate_poisson_gaussian(image) if image.shape[1] == 1 else None
+    except ImageError:
+        return ""  # it is too small to tell
+    if noise is None or not noise.grows:
+        return ""
+    dark, bright = noise.variance(image.flatten().float().quantile(_TWO_LEVELS.to(image.device)))
+    return str(noise) if bright > _MIN_GROWTH * dark and bright > (1 / 255) ** 2 else ""
+
+
 def estimate_poisson_gaussian(image: Tensor) -> PoissonGaussian:
     """Estimate how the variance of white noise depends on the signal, from one picture.
 
-    A filter that takes away whatever is even, or a slope, leaves noise; its mean square over squares
+    A filter that takes away whatever is even, or a slope, leaves noise; its mean square in a square
     of 8x8 pixels is the variance there. A line is fitted to these variances over the means of the
     squares. Squares with texture have more variance than the line says and are left out, together
     with as many on the other side. What clipping to ``[0, 1]`` took is put back.
@@ -92,7 +113,8 @@ def estimate_poisson_gaussian(image: Tensor) -> PoissonGaussian:
         >>> from musigma.functional.sensor_noise import sensor_noise
         >>> ramp = torch.linspace(0.2, 0.8, 256).expand(1, 1, 256, 256)
         >>> generator = torch.Generator().manual_seed(0)
-        >>> noise = estimate_poisson_gaussian(sensor_noise(ramp, gain=2, std=5, generator=generator))
+        >>> noisy = sensor_noise(ramp, gain=2, std=5, generator=generator)
+        >>> noise = estimate_poisson_gaussian(noisy)
         >>> 1.7 < noise.gain < 2.3, noise.grows
         (True, True)
     """
@@ -101,42 +123,60 @@ def estimate_poisson_gaussian(image: Tensor) -> PoissonGaussian:
             f"expected one float image (1, C, H, W) in [0, 1], got {tuple(image.shape)} "
             f"{image.dtype}"
         )
-    means, variances = _block_moments(image)
-    if len(means) < MIN_BLOCKS:
+    blocks = _blocks_of(image)
+    if len(blocks.means) < MIN_BLOCKS:
         height, width = image.shape[2:]
         raise ImageError(
             f"{width} x {height} pixels are too few to see how the noise grows with the signal; "
             f"at least {MIN_BLOCKS} squares of {BLOCK} x {BLOCK} pixels are needed"
         )
     if image.amin() < 0 or image.amax() > 1:
-        return _model(*_fitted_line(means, variances))
-    return _model(*_unclipped_line(means, variances))
+        return _model(*_fitted_line(blocks.means, blocks.variances))
+    return _model(*_unclipped_line(blocks))
 
 
-def _block_moments(image: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the mean and the variance of the noise of each square, in double."""
+class _Blocks(NamedTuple):
+    """The mean, the variance of the noise and the share of clipped values of each square."""
+
+    means: Tensor
+    variances: Tensor
+    clipped: Tensor
+
+
+def _blocks_of(image: Tensor) -> _Blocks:
     planes = image[0].unsqueeze(1).double()
     if min(planes.shape[2:]) < BLOCK + 2:
-        return planes.new_zeros(0), planes.new_zeros(0)
+        return _Blocks(*planes.new_zeros(3, 0))
     kernel = planes.new_tensor(_KERNEL)
     residual = conv2d(planes, kernel.view(1, 1, 3, 3)).square() / kernel.square().sum()
     inside = planes[..., 1:-1, 1:-1]
-    return avg_pool2d(inside, BLOCK).flatten(), avg_pool2d(residual, BLOCK).flatten()
+    at_limit = ((inside <= 0) | (inside >= 1)).double()
+    return _Blocks(*(avg_pool2d(part, BLOCK).flatten() for part in (inside, residual, at_limit)))
 
 
-def _unclipped_line(means: Tensor, variances: Tensor) -> tuple[float, float, float]:
-    """Fit the line again and again, with what clipping took of the variances put back."""
+def _unclipped_line(blocks: _Blocks) -> tuple[float, float, float]:
+    """Fit the line again and again, with what clipping took of the variances put back.
+
+    What it took follows from normal noise. Counts of few photons are skewed, so that fewer of them
+    are clipped; then as much less is put back.
+    """
+    means, variances, clipped = blocks
     line = _fitted_line(means, variances)
+    clean = torch.linspace(-0.25, 1.25, 3001, dtype=means.dtype, device=means.device)
     for _ in range(CORRECTIONS):
-        clean = torch.linspace(-0.25, 1.25, 3001, dtype=means.dtype, device=means.device)
         true = (line[0] * clean + line[1]).clamp(min=_LEAST_VARIANCE)
         clipped_mean, clipped_variance = clipped_moments(clean, true.sqrt())
+        beyond = torch.special.ndtr(-clean / true.sqrt()) + torch.special.ndtr(
+            (clean - 1) / true.sqrt()
+        )
         index = torch.searchsorted(clipped_mean, means.contiguous()).clamp(max=len(clean) - 1)
-        share = (clipped_variance / true)[index]
+        part = (clipped.sum() / beyond[index].sum().clamp(min=1e-9)).clamp(max=1)
+        share = 1 - part * (1 - (clipped_variance / true)[index])
         kept = share > 1 - _MAX_CLIPPED
         if int(kept.sum()) < MIN_BLOCKS:
             return line
-        line = _fitted_line(clean[index][kept], (variances / share)[kept])
+        shifted = means + part * (clean[index] - means)
+        line = _fitted_line(shifted[kept], (variances / share)[kept])
     return line
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
 from musigma.functional.picture_statistics import PictureStatistics, measure
+from musigma.functional.poisson_gaussian import growth_of
 from musigma.functional.resize import resize
 from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
@@ -48,6 +49,8 @@ class Restored:
         noise_estimated: Whether the noise level was estimated from the picture.
         estimated_noise_std: The noise that was measured in the picture, in 8-bit levels.
         noise_is_white: Whether that noise is white, as `drunet-small` expects it.
+        noise_growth: How its variance grows with the signal of a grey picture, in 8-bit levels;
+            empty where it does not, or where nobody has looked.
         promise: What the intervals promise for this picture; `None` where they promise nothing.
         promise_reason: Why they promise nothing; `None` where they promise something, or where the
             model has no calibration.
@@ -70,6 +73,7 @@ class Restored:
     noise_estimated: bool
     estimated_noise_std: float
     noise_is_white: bool
+    noise_growth: str
     promise: str | None
     promise_reason: str | None
     warnings: list[str]
@@ -197,6 +201,7 @@ def restore_science_file(
         noise_estimated=options.estimate_noise,
         estimated_noise_std=done.noise.std,
         noise_is_white=done.noise.is_white,
+        noise_growth=done.noise.growth,
         promise=promise.text,
         promise_reason=promise.reason,
         warnings=done.warnings,
@@ -297,6 +302,8 @@ def read_picture(
     if options.estimate_noise:
         noise = _estimate_noise(source, picture.colours, statistics)
         options = replace(options, noise_std=noise.std)
+    if model.scale == 1 and noise.is_white:
+        noise = noise._replace(growth=growth_of(_middle(picture.colours)))
     if engine is not None:
         # What "auto" has chosen; the self-ensemble adds a second word to the name.
         options = replace(options, engine=engine.name.split()[0])
@@ -418,6 +425,7 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
         noise_estimated=job.options.estimate_noise,
         estimated_noise_std=job.noise.std,
         noise_is_white=job.noise.is_white,
+        noise_growth=job.noise.growth,
         promise=promise.text,
         promise_reason=promise.reason,
         warnings=_warnings(job),
