@@ -77,7 +77,7 @@ class Levels(NamedTuple):
     level: Picture
     mean: Picture
     variance: Picture
-    count: Picture
+    number: Picture
 
 
 def names(fields: Iterable[int]) -> list[str]:
@@ -104,7 +104,7 @@ def levels_of(noisy: Picture, average: Picture) -> Levels:
 
 def line_of(levels: Levels) -> Line:
     """Fit the line from the average to the frame; clipped levels have no part in it."""
-    weights = np.sqrt(levels.count / levels.variance)
+    weights = np.sqrt(levels.number / levels.variance)
     slope, offset = np.polyfit(levels.level, levels.mean, 1, w=weights)
     return Line(float(slope), float(offset))
 
@@ -188,7 +188,7 @@ def noise_of(noisy: Picture, average: Picture) -> dict[str, float]:
     line = line_of(levels)
     misfit = levels.mean - line.of(levels.level)
     low = levels.mean < _MAX_MEAN
-    weights = np.sqrt(levels.count[low]) / levels.variance[low]
+    weights = np.sqrt(levels.number[low]) / levels.variance[low]
     gain, intercept = np.polyfit(levels.mean[low], levels.variance[low], 1, w=weights)
     std = np.sqrt(np.interp(average, levels.level, levels.variance))
     unit = np.where((average > 0) & (average < _MAX_LEVEL), (noisy - line.of(average)) / std, 0)
@@ -200,7 +200,7 @@ def noise_of(noisy: Picture, average: Picture) -> dict[str, float]:
     return {
         "slope": line.slope,
         "offset": line.offset,
-        "misfit_of_line": float(np.sqrt(np.average(misfit**2, weights=levels.count))),
+        "misfit_of_line": float(np.sqrt(np.average(misfit**2, weights=levels.number))),
         "correlation_right": float(np.mean(unit[:, :-1] * unit[:, 1:]) / power),
         "correlation_down": float(np.mean(unit[:-1] * unit[1:]) / power),
         "correlation_diagonal": float(np.mean(unit[:-1, :-1] * unit[1:, 1:]) / power),
