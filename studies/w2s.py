@@ -11,7 +11,8 @@ names end in the number of the field, 001 to 120, and of the channel, 0 to 2.
   that come with them, on all fields and on the last 40, which are held out.
 - ``python -m studies.w2s lay-out SOURCE TARGET``: sets of pairs for the trainer, ``W2S_train``
   (fields 1 to 70), ``W2S_validation`` (71 to 80) and ``W2S_test`` (81 to 120).
-- ``python -m studies.w2s restore WEIGHTS SET FOLDER``: the frames of a set without their noise.
+- ``python -m studies.w2s remake WEIGHTS SET NEW``: pairs made from frames alone: each frame of a
+  set without its noise, and with new noise by the law of the camera.
 - ``python -m studies.w2s label WEIGHTS OUTPUT``: the weights with the normalisation they expect.
 - ``python -m studies.w2s evaluate WEIGHTS SOURCE RECORD``: a network on the held-out fields.
 
@@ -34,7 +35,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from musigma.evaluation.record import Record, provenance
-from musigma.functional.poisson_gaussian import estimate_poisson_gaussian
+from musigma.functional.poisson_gaussian import PoissonGaussian, estimate_poisson_gaussian
 from musigma.model import Model, load, save
 from musigma.networks import num_params
 from musigma.uncertainty.metrics.all_metrics import UncertaintyMetrics
@@ -48,6 +49,9 @@ CONTRAST = (0.175, 99.825)
 """Percentiles of a picture that its file shows as black and white."""
 
 COVERAGE = 0.9
+COPIES = 2
+"""Frames with new noise that are made of each frame."""
+
 FILES = {
     "noisy": "images_avg1_8bit/input_avg1_",
     "average": "images_avg400_8bit/target_avg400_",
@@ -193,6 +197,8 @@ def noise_of(noisy: Picture, average: Picture) -> dict[str, float]:
     std = np.sqrt(np.interp(average, levels.level, levels.variance))
     unit = np.where((average > 0) & (average < _MAX_LEVEL), (noisy - line.of(average)) / std, 0)
     power = np.mean(unit**2)
+    middle = noisy[abs(average - np.percentile(average, 60)) <= 1]
+    third = float(((middle - middle.mean()) ** 3).mean()) / float(middle.var()) ** 1.5
     estimate = estimate_poisson_gaussian(torch.from_numpy(noisy / 255)[None, None])
     typical = float(np.percentile(line.of(average), 75))
     true = gain * typical + intercept
@@ -207,6 +213,8 @@ def noise_of(noisy: Picture, average: Picture) -> dict[str, float]:
         "black_share": float((noisy == 0).mean()),
         "white_share": float((noisy == 255).mean()),
         "gain": float(gain),
+        # Times the root of light over gain: 1 for photons, 1.5 where electrons are multiplied.
+        "skewness": third * float(np.sqrt((middle.mean() + intercept / gain) / gain)),
         "gain_estimate_over_gain": estimate.gain / float(gain),
         "variance_estimate_over_variance": found / float(true),
     }
@@ -230,13 +238,30 @@ def restored_values(model: Model, noisy: Picture) -> tuple[Picture, torch.Tensor
     return mean[0, 0].double().cpu().numpy() * 255, None if sigma is None else sigma.cpu()
 
 
-def restore(weights: Path, data: Path, folder: Path) -> None:
-    """Write the frames of a set without their noise, in 8 bits."""
+def remake(weights: Path, data: Path, folder: Path) -> None:
+    """Write frames without their noise as targets, and these with new noise as inputs."""
     model = _load(weights)
-    for path in sorted((data / "LR").glob("*.png")):
+    for number, path in enumerate(sorted((data / "LR").glob("*.png"))):
         with Image.open(path) as image:
             noisy = np.asarray(image.convert("L"), dtype=np.float64)
-        _write(folder / path.name, restored_values(model, noisy)[0])
+        clean = restored_values(model, noisy)[0]
+        noise = estimate_poisson_gaussian(torch.from_numpy(noisy / 255)[None, None])
+        for copy in range(COPIES):
+            random = np.random.default_rng([number, copy])
+            _write(folder / "HR" / f"{path.stem}_{copy}.png", clean)
+            _write(folder / "LR" / f"{path.stem}_{copy}.png", new_frame(clean, noise, random))
+
+
+def new_frame(clean: Picture, noise: PoissonGaussian, random: np.random.Generator) -> Picture:
+    """Draw what a camera with electron multiplication makes of a scene.
+
+    Photons are counted by Poisson's law, and each of them becomes an exponential number of
+    electrons. That doubles the variance: the gain of the variance is twice that of a photon.
+    """
+    photons = random.poisson(2 * (clean - noise.black).clip(0) / noise.gain)
+    electrons = random.gamma(np.maximum(photons, 1e-9)) * noise.gain / 2
+    black = np.minimum(clean, noise.black)
+    return np.asarray(black + electrons + random.normal(0, noise.std, clean.shape))
 
 
 def label(weights: Path, output: Path) -> None:
@@ -347,7 +372,7 @@ def main(arguments: list[str] | None = None) -> None:
         "look": ("source", "record"),
         "baselines": ("source", "record"),
         "lay-out": ("source", "target"),
-        "restore": ("weights", "data", "folder"),
+        "remake": ("weights", "data", "folder"),
         "label": ("weights", "output"),
         "evaluate": ("weights", "source", "record"),
     }.items():
@@ -360,7 +385,7 @@ def main(arguments: list[str] | None = None) -> None:
         "look": look,
         "baselines": baselines,
         "lay-out": lay_out,
-        "restore": restore,
+        "remake": remake,
         "label": label,
         "evaluate": evaluate,
     }

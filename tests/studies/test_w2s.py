@@ -9,6 +9,7 @@ from PIL import Image
 
 from helpers.calibrations import calibration_of
 from musigma.evaluation.record import load_record
+from musigma.functional.poisson_gaussian import PoissonGaussian
 from musigma.model import Model, load
 from musigma.networks import create, with_sigma
 from studies import w2s
@@ -118,10 +119,20 @@ def test_sets_of_pairs_and_the_weights_on_those_held_out(source, tmp_path):
     )
     w2s.main(
         [
-            "restore",
+            "remake",
             str(tmp_path / "new.safetensors"),
             str(tmp_path / "data" / "W2S_validation"),
             str(tmp_path / "restored"),
         ]
     )
-    assert len(list((tmp_path / "restored").iterdir())) == 3
+    assert len(list((tmp_path / "restored" / "LR").iterdir())) == 3 * w2s.COPIES
+
+
+def test_new_noise_follows_the_law_of_the_camera():
+    clean = np.full((400, 400), 50.0)
+    noise = PoissonGaussian(gain=6.0, std=2.0, black=10.0)
+    frame = w2s.new_frame(clean, noise, np.random.default_rng(0))
+    assert frame.mean() == pytest.approx(50, abs=0.2)
+    assert frame.var() == pytest.approx(6 * 40 + 4, rel=0.03)
+    # The third moment is 1.5 gain^2 light, that of counted photons alone would be gain^2 light.
+    assert ((frame - 50) ** 3).mean() == pytest.approx(1.5 * 36 * 40, rel=0.15)
