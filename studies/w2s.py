@@ -322,7 +322,7 @@ def _load(weights: Path) -> Model:
 
 def _write(path: Path, picture: Picture) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(picture.clip(0, 255).round().astype(np.uint8)).save(path, optimize=True)
+    Image.fromarray(picture.clip(0, 255).round().astype(np.uint8)).save(path, compress_level=1)
 
 
 def _record(
