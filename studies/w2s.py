@@ -10,7 +10,8 @@ names end in the number of the field, 001 to 120, and of the channel, 0 to 2.
 - ``python -m studies.w2s baselines SOURCE RECORD``: PSNR of the noisy pictures and of the results
   that come with them, on all fields and on the last 40, which are held out.
 - ``python -m studies.w2s lay-out SOURCE TARGET``: sets of pairs for the trainer, ``W2S_train``
-  (fields 1 to 70), ``W2S_validation`` (71 to 80) and ``W2S_test`` (81 to 120).
+  (fields 1 to 70), ``W2S_validation`` (71 to 80) and ``W2S_test`` (81 to 120); and the frames of
+  W2S_train alone, ``W2S_frames``.
 - ``python -m studies.w2s remake WEIGHTS SET NEW``: pairs made from frames alone: each frame of a
   set without its noise, and with new noise by the law of the camera.
 - ``python -m studies.w2s label WEIGHTS OUTPUT``: the weights with the normalisation they expect.
@@ -221,13 +222,18 @@ def noise_of(noisy: Picture, average: Picture) -> dict[str, float]:
 
 
 def lay_out(source: Path, target: Path) -> None:
-    """Write the three sets of pairs; the targets are averages on the scale of their frames."""
+    """Write three sets of pairs, and the frames for training without averages.
+
+    The targets are averages on the scale of their frames.
+    """
     sets = {"W2S_train": TRAINING, "W2S_validation": VALIDATION, "W2S_test": HELD_OUT}
     for set_name, fields in sets.items():
         for name in names(fields):
             noisy, average = read(source, "noisy", name), read(source, "average", name)
             _write(target / set_name / "LR" / f"{name}.png", noisy)
             _write(target / set_name / "HR" / f"{name}.png", aligned(noisy, average))
+    for name in names(TRAINING):
+        _write(target / "W2S_frames" / f"{name}.png", read(source, "noisy", name))
 
 
 def restored_values(model: Model, noisy: Picture) -> tuple[Picture, torch.Tensor | None]:
