@@ -271,8 +271,8 @@ def new_frame(clean: Picture, noise: PoissonGaussian, random: np.random.Generato
 
 
 def label(weights: Path, output: Path) -> None:
-    """Store with weights that they expect pictures at the contrast of these files."""
-    save(output, load(weights), value_percentiles=CONTRAST)
+    """Store with weights, in half precision, that they expect the contrast of these files."""
+    save(output, load(weights), half=True, value_percentiles=CONTRAST)
 
 
 def evaluate(weights: Path, source: Path) -> Record:

@@ -46,9 +46,9 @@ def test_input_and_target_have_independent_errors_around_the_scene(strength):
     inputs, targets = [], []
     for seed in range(6):
         stored = stack_noise_std(noisy(seed))[None].float() / 255
-        pair = Recorrupted(strength).training_pair(stored, torch.zeros(1, 0))
-        inputs.append(pair.degraded - clean)
-        targets.append(pair.target - clean)
+        degraded, target = Recorrupted(strength).training_pair(stored, torch.zeros(1, 0))
+        inputs.append(degraded - clean)
+        targets.append(target - clean)
     first, second = torch.cat(inputs) * 255, torch.cat(targets) * 255
     variance = GAIN * clean.mean() * 255 + STD**2
     assert abs(first.mean()) < 0.5

@@ -10,7 +10,6 @@ of Poisson-Gaussian noise, estimated from each picture.
 import torch
 from torch import Tensor
 
-from musigma.degradations.base import TrainingPair
 from musigma.degradations.pairs import StoredInput
 from musigma.functional.blur import blur, gaussian_kernels
 from musigma.functional.poisson_gaussian import estimate_poisson_gaussian
@@ -37,8 +36,8 @@ class Recorrupted(StoredInput):
         >>> stored = stack_noise_std(torch.randint(90, 110, (1, 96, 96), dtype=torch.uint8))
         >>> stored.shape
         torch.Size([2, 96, 96])
-        >>> pair = Recorrupted().training_pair(stored[None] / 255, torch.zeros(1, 0))
-        >>> pair.degraded.std() < pair.target.std()
+        >>> degraded, target = Recorrupted().training_pair(stored[None] / 255, torch.zeros(1, 0))
+        >>> degraded.std() < target.std()
         tensor(True)
     """
 
@@ -46,11 +45,11 @@ class Recorrupted(StoredInput):
         super().__init__(scale=1)
         self.strength = strength
 
-    def training_pair(self, stored: Tensor, draws: Tensor) -> TrainingPair:  # noqa: ARG002
+    def training_pair(self, stored: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:  # noqa: ARG002
         """Add noise to the picture, and the opposite noise for the target."""
         noisy, std = stored.chunk(2, dim=1)
         noise = torch.randn_like(noisy) * std / STEPS_PER_LEVEL
-        return TrainingPair(noisy + self.strength * noise, noisy - noise / self.strength)
+        return noisy + self.strength * noise, noisy - noise / self.strength
 
     def __str__(self) -> str:
         """The word for noisy pictures without targets."""
