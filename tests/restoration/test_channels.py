@@ -148,6 +148,16 @@ def test_weights_bring_percentiles_which_are_measured_in_each_plane(tmp_path):
     assert (given.science.low, given.science.range_origin) == (0, "given")
 
 
+def test_a_plain_tiff_holds_measured_values_for_weights_with_a_normalisation(tmp_path):
+    counts = waves(40, 50, low=300, high=900).astype(np.uint16)
+    tifffile.imwrite(tmp_path / "a.tif", counts)
+    model = replace(unchanged(1), metadata={"value_percentiles": [0, 100]})
+    done = restored(model, tmp_path / "a.tif")
+    assert (done.science.low, done.science.high) == (counts.min(), counts.max())
+    np.testing.assert_array_equal(tifffile.imread(done.output)[0], counts)
+    assert restored(unchanged(1), tmp_path / "a.tif").science is None
+
+
 @pytest.mark.parametrize("stored", [[2, 101], [98, 2], "all", [1]])
 def test_percentiles_that_are_none_are_refused(tmp_path, stored):
     write_stack(tmp_path / "a.ome.tif", "C", (1,))

@@ -18,6 +18,7 @@ from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
 from musigma.images.science.image import FormatName
 from musigma.images.science.recognise import science_format
+from musigma.images.science.value_range import stored_normalisation
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
@@ -152,7 +153,7 @@ def restore_file(
     """
     check_options(model, options)
     engine = engine or engine_for(model, options)
-    if (format_name := science_format_of(source, options)) is not None:
+    if (format_name := science_format_of(model, source, options)) is not None:
         return restore_science_file(
             model, source, format_name, options, engine=engine, progress=progress
         )
@@ -160,14 +161,18 @@ def restore_file(
     return write_results(job, compute_strips(job, engine, progress=progress))
 
 
-def science_format_of(source: ImageSource, options: Options) -> FormatName | None:
+def science_format_of(model: Model, source: ImageSource, options: Options) -> FormatName | None:
     """Return the format of a scientific file, or `None` for an ordinary picture.
 
-    A TIFF whose values have a range that the user gives is a scientific file, too.
+    A TIFF is a scientific file, too, if the user gives a range of values, or if the weights bring
+    one: such weights are for measured values, and programs of microscopes write plain TIFF.
     """
     format_name = science_format(source.path)
+    is_tiff = source.path.suffix.lower() in (".tif", ".tiff")
+    if format_name is None and is_tiff and stored_normalisation(model.metadata) is not None:
+        return "GeoTIFF"
     if format_name is None and options.value_range is not None:
-        if source.path.suffix.lower() not in (".tif", ".tiff"):
+        if not is_tiff:
             text = "is an ordinary picture, whose range of values is known"
             raise image_error(source.path, f"{text}; leave `range` out")
         return "GeoTIFF"
