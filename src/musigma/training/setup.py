@@ -13,7 +13,6 @@ from torch import Tensor, distributed
 from musigma.datasets.catalog import Dataset, Item, find_dataset
 from musigma.datasets.patch_bank import Bank, build_bank, load_images, load_pairs
 from musigma.degradations.pairs import PAIRS
-from musigma.degradations.recorrupted import RECORRUPTED, stack_noise_std
 from musigma.functional.resize import resize
 from musigma.losses import Objective
 from musigma.model import Model, load
@@ -237,8 +236,7 @@ def load_training_images(recipe: Recipe, run_log: RunLog | None = None) -> list[
             files, num_channels=recipe.channels, scale=recipe.scale, progress=progress
         )
     paths = [item.target for item in items]
-    images = list(load_images(paths, num_channels=recipe.channels, progress=progress))
-    return [stack_noise_std(image) for image in images] if recipe.degrade == RECORRUPTED else images
+    return list(load_images(paths, num_channels=recipe.channels, progress=progress))
 
 
 def _input_of(item: Item) -> Path:
