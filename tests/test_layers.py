@@ -31,6 +31,7 @@ ALLOWED["restoration"] = {*ALLOWED["model"], "model"}
 ALLOWED["evaluation"] = {*ALLOWED["model"], "model", "datasets", "degradations"}
 ALLOWED["training"] = {*ALLOWED["evaluation"], "losses", "evaluation"}
 ALLOWED["app"] = {*ALLOWED["restoration"], "restoration", "datasets", "degradations"}
+ALLOWED["napari_plugin"] = {*ALLOWED["app"], "app"}
 ALLOWED["cli"] = {*ALLOWED["training"], "restoration", "training", "app"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = ALLOWED["training"]  # imports a name when it is first used
