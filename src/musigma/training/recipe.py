@@ -13,6 +13,7 @@ from torch import nn
 
 from musigma.degradations import Degradation, Noise
 from musigma.degradations import parse as parse_degradation
+from musigma.degradations.blind_spots import BLIND_SPOTS, BlindSpots
 from musigma.degradations.pairs import PAIRS, StoredInput
 from musigma.losses import parse as parse_loss
 from musigma.networks import Network, create, entry, num_params, with_sigma
@@ -69,6 +70,8 @@ class Recipe:
         degrade: How inputs are made from the training images, as text, such as
             ``blur(0.2..2) | bicubic | noise(0..10) | jpeg(30..95)``. By default it is bicubic.
             With ``pairs`` inputs are read: from the folder ``LR`` beside ``HR`` of each set.
+            With ``blind_spots`` the images are noisy, and there are no clean ones: pixels are
+            hidden, and the network learns to tell them by their neighbours.
         low: With ``degrade = "pairs"``, folders of inputs, one for each of `data`, whose files are
             named as the targets are. It is for sets that do not have the folders above.
         noise_std: For denoisers, the range of noise levels in 8-bit levels; the short form of
@@ -160,6 +163,8 @@ class Recipe:
             return Noise(self.noise_std)
         if self.degrade == PAIRS:
             return StoredInput(self.scale)
+        if self.degrade == BLIND_SPOTS:
+            return BlindSpots()
         return parse_degradation(self.degrade, scale=self.scale)
 
     def _check_data(self) -> None:
@@ -178,6 +183,7 @@ class Recipe:
                 "noise_std = [low, high] for a denoiser, or degrade = 'TEXT' for anything else"
             )
         self._check_pairs()
+        self._check_blind_spots()
         degradation = self.degradation
         if self._takes_noise_level() and degradation.white_noise_std is None:
             raise ConfigError(
@@ -198,6 +204,19 @@ class Recipe:
             raise ConfigError("pairs cannot be made smaller; leave shrink out")
         if DRAWN_SHAPES in self.data:
             raise ConfigError(f"{DRAWN_SHAPES} has no inputs to be read; name sets of pairs")
+
+    def _check_blind_spots(self) -> None:
+        if self.degrade != BLIND_SPOTS:
+            return
+        if self.scale != 1 or self.shrink or DRAWN_SHAPES in self.data:
+            raise ConfigError(
+                f'degrade = "{BLIND_SPOTS}" is for noisy pictures as they are: scale = 1, no shrink'
+            )
+        if self.sigma:
+            raise ConfigError(
+                f'degrade = "{BLIND_SPOTS}" has noisy targets, from which sigma would learn their '
+                "noise; train the mean with l2 first, then sigma with keep_mean = true"
+            )
 
     def _takes_noise_level(self) -> bool:
         """Build the network without values; refuse one that cannot be built or is far too large."""

@@ -11,6 +11,7 @@ import torch
 from torch import distributed
 
 from musigma.datasets.catalog import find_dataset
+from musigma.degradations.blind_spots import BLIND_SPOTS
 from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.evaluate import evaluate
 from musigma.evaluation.protocol import Protocol, protocol_for
@@ -175,7 +176,7 @@ def validate(step: Step) -> dict[str, float]:
     recipe = step.recipe
     if not recipe.validation or step.rank > 0:
         return {}
-    pairs = recipe.degrade == PAIRS
+    pairs = recipe.degrade in (PAIRS, BLIND_SPOTS)
     dataset = find_dataset(recipe.validation, scale=recipe.scale if pairs else None)
     with step.averaged() as network:
         network.eval()
@@ -191,7 +192,7 @@ def protocol_of(recipe: Recipe, network: Network) -> Protocol:
     """
     if recipe.noise_std is not None:
         return protocol_for(network, noise_std=sum(recipe.noise_std) / 2)
-    if recipe.degrade == PAIRS:
+    if recipe.degrade in (PAIRS, BLIND_SPOTS):
         return protocol_for(network, pairs=True)
     return protocol_for(network, degradation=recipe.degrade or None)
 
