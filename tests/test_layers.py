@@ -30,8 +30,9 @@ ALLOWED["model"] = {*ALLOWED["uncertainty"], "uncertainty", "hub"}
 ALLOWED["restoration"] = {*ALLOWED["model"], "model"}
 ALLOWED["evaluation"] = {*ALLOWED["model"], "model", "datasets", "degradations"}
 ALLOWED["training"] = {*ALLOWED["evaluation"], "losses", "evaluation"}
+ALLOWED["adaptation"] = {*ALLOWED["training"], "training", "restoration"}
 ALLOWED["app"] = {*ALLOWED["restoration"], "restoration", "datasets", "degradations"}
-ALLOWED["cli"] = {*ALLOWED["training"], "restoration", "training", "app"}
+ALLOWED["cli"] = {*ALLOWED["adaptation"], "adaptation", "app"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = ALLOWED["training"]  # imports a name when it is first used
 

@@ -13,6 +13,7 @@ from musigma.cli import (
     app as app_command,
 )
 from musigma.cli import (
+    adapt,
     calibrate,
     demo,
     denoise,
@@ -96,6 +97,7 @@ for command in (
     denoise,
     evaluate,
     calibrate,
+    adapt,
     models,
     train,
     export,
