@@ -18,7 +18,7 @@ from musigma.adaptation.noisy_truth import (
 )
 from musigma.adaptation.report import Report, write_report
 from musigma.adaptation.source import Settings, Source, find_source
-from musigma.adaptation.split import PARTS, Part, count_parts, split
+from musigma.adaptation.split import PARTS, Part, count_parts, in_words, split
 from musigma.adaptation.state import State, open_state
 from musigma.datasets.catalog import Dataset, describe_data, find_dataset
 from musigma.evaluation.calibrate import collect_held_out
@@ -161,8 +161,7 @@ class Run:
         _ = self.protocol  # refuses what cannot be measured, before anything is written
         for sentence in self.source.chosen:
             self.show.line(sentence)
-        numbers = ", ".join(f"{count} for {part}" for part, count in self.counts.items())
-        self.show.line(f"{len(self.source.dataset.items)} pictures: {numbers}")
+        self.show.line(f"{sum(self.counts.values())} pictures: {in_words(self.counts)}")
         if self.state.prepared:
             return
         self.state.save()

@@ -15,7 +15,7 @@ from torch import Tensor
 from musigma.adaptation.crops import Progress, Window
 from musigma.adaptation.noisy_truth import NoisyCalibration
 from musigma.adaptation.source import Inputs
-from musigma.adaptation.split import Part
+from musigma.adaptation.split import Part, in_words
 from musigma.atomic import write_atomically
 from musigma.datasets.catalog import Dataset
 from musigma.evaluation.protocol import Protocol
@@ -160,10 +160,10 @@ def _promise(report: Report) -> str:
     if report.noisy is not None:
         sentence += (
             " The pictures that it was fitted to are noisy themselves. The variance of their "
-            "noise, measured from the difference of the two pictures of each pair, was taken off. So the "
-            "intervals are meant for the clean scene, and not for another noisy picture. That is "
-            "right if the noise has mean zero and is independent in the two pictures. It cannot be "
-            "checked without a clean picture; what can be checked is stated below."
+            "noise, measured from the difference of the two pictures of each pair, was taken off. "
+            "So the intervals are meant for the clean scene, not for another noisy picture. That "
+            "is right if the noise has mean zero and is independent in the two pictures. It cannot "
+            "be checked without a clean picture; what can be checked is stated below."
         )
     elif not calibration.has_guarantee:
         sentence += (
@@ -315,9 +315,8 @@ def _making(report: Report) -> str:
         "pairs": "read: pairs of files",
         "noisy-pairs": "read: pairs of noisy pictures; each is the input of the other",
     }
-    parts = ", ".join(f"{count} for {part}" for part, count in report.counts.items())
     rows = {
-        "Pictures": f"{sum(report.counts.values())}: {parts}",
+        "Pictures": f"{sum(report.counts.values())}: {in_words(report.counts)}",
         "Inputs": sources[report.inputs],
         "Started from": report.start_name,
         "Trained": f"{training['steps']} steps kept, of batch {recipe['batch']} and patch "

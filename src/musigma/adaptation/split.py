@@ -1,6 +1,6 @@
 """Which pictures train, validate, calibrate and measure: whole pictures, by name and seed."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from typing import Literal, NamedTuple, get_args
 
@@ -46,10 +46,11 @@ def count_parts(num_pictures: int) -> dict[Part, int]:
         {'training': 11, 'validation': 3, 'calibration': 10, 'held-back': 6}
     """
     if num_pictures < LEAST_PICTURES:
-        needs = ", ".join(f"{share.least} for {part}" for part, share in SHARES.items())
+        least: dict[Part, int] = {"training": LEAST_TRAINING}
+        least |= {part: share.least for part, share in SHARES.items()}
         raise DataError(
             f"{num_pictures} pictures are too few: at least {LEAST_PICTURES} are needed "
-            f"({LEAST_TRAINING} for training, {needs}); add {LEAST_PICTURES - num_pictures} more, "
+            f"({in_words(least)}); add {LEAST_PICTURES - num_pictures} more, "
             "of other scenes"
         )
     others = {
@@ -57,6 +58,17 @@ def count_parts(num_pictures: int) -> dict[Part, int]:
         for part, share in SHARES.items()
     }
     return {"training": num_pictures - sum(others.values()), **others}
+
+
+def in_words(counts: Mapping[Part, int]) -> str:
+    """Say how many pictures each part has.
+
+    Example:
+        >>> in_words({"training": 5, "validation": 2, "calibration": 9, "held-back": 4})
+        '5 for training, 2 for validation, 9 for calibration, 4 held back'
+    """
+    texts = {"held-back": "held back"}
+    return ", ".join(f"{count} {texts.get(part, f'for {part}')}" for part, count in counts.items())
 
 
 def split(items: Iterable[Item], *, seed: int = 0) -> dict[Part, tuple[Item, ...]]:

@@ -10,9 +10,6 @@ import typer
 
 from musigma._version import __version__
 from musigma.cli import (
-    app as app_command,
-)
-from musigma.cli import (
     adapt,
     calibrate,
     demo,
@@ -23,6 +20,9 @@ from musigma.cli import (
     serve,
     train,
     upscale,
+)
+from musigma.cli import (
+    app as app_command,
 )
 from musigma.cli.common import print_error, results
 from musigma.types import MusigmaError
