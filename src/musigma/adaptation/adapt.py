@@ -258,7 +258,7 @@ class Run:
         report = Report(
             model=model,
             start=self.source.model,
-            start_name=f"{self.source.start} x{self.source.scale}",
+            start_name=f"{Path(self.source.start).name} x{self.source.scale}",
             record=record,
             counts=self.counts,
             held_back=self.part("held-back"),

@@ -139,10 +139,14 @@ def validation_is_due(recipe: Recipe, step: int, before: float, progress: float)
 def check_convergence(loss: float, run_log: RunLog) -> None:
     """Refuse to call a run trained whose loss has grown to many times the first one.
 
-    Such a loss is finite, so that `roll_back` does not see it, but the weights are of no use.
+    Such a loss is finite, so that `roll_back` does not see it, but the weights are of no use. A run
+    that keeps its best weights has better ones.
     """
     first = run_log.first_loss
     if first is not None and loss > DIVERGED * max(abs(first), SMALL_LOSS):
+        if run_log.recipe.keep_best:
+            run_log.note(f"the training diverged (loss {loss:.3g}); the best weights are kept")
+            return
         raise TrainingError(
             f"the training diverged: the loss went from {first:.3g} to {loss:.3g}; no weights are "
             "written; lower learning_rate or set clip, and start again in another folder"
