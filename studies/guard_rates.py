@@ -36,22 +36,12 @@ from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.images.image_io import read_image
 from musigma.model import Model, load
 from musigma.uncertainty.guard import Reference, fit_reference, unlike
+from studies.photo_rows import ENLARGED
 
 CLEAN = "bicubic"
-BENCHMARK_INPUTS = (
-    CLEAN,
-    "lanczos | round",
-    "area | round",
-    "bilinear | round",
-    "blur(0.8) | bicubic | round",
-    "blur(1.6) | bicubic | round",
-    "bicubic | noise(2) | round",
-    "bicubic | noise(5) | round",
-    "bicubic | noise(10) | round",
-    "bicubic | jpeg(90)",
-    "bicubic | jpeg(75)",
-    "blur(0.8) | area | noise(5) | jpeg(75)",
-)
+BENCHMARK_INPUTS = tuple(text for text in ENLARGED if text != "bicubic | jpeg(50)")
+"""The rows of the photograph weights; JPEG 50 is left out, since JPEG 75 is seen already."""
+
 OUTSIDE_PHOTO = ("bicubic | noise(60) | round", "blur(6) | bicubic | round")
 UNNAMED = (
     "blur(3, across=0.5, angle=30) | area | round",

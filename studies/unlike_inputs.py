@@ -18,12 +18,12 @@ from PIL import Image, ImageFilter
 from torch import Tensor
 
 from musigma.datasets.catalog import data_hash, find_dataset
+from musigma.evaluation.evaluate import describe_model
 from musigma.evaluation.protocol import super_resolution
 from musigma.evaluation.record import Record, provenance
 from musigma.functional.geometry import crop_to_multiple
 from musigma.images.image_io import read_image
 from musigma.model import Model, load
-from musigma.networks import num_params
 from musigma.types import DataError
 
 SCALE, SIDE, SEED = 2, 256, 0
@@ -124,12 +124,7 @@ def main(name: str, path: Path) -> None:
     assert model.calibration is not None
     Record(
         kind="benchmark",
-        model={
-            "name": model.name,
-            "scale": SCALE,
-            "params": num_params(model.network),
-            "digest": model.digest,
-        },
+        model=describe_model(model),
         protocol={"name": "unlike-inputs", "side": SIDE, "coverage": model.calibration.coverage},
         data={"name": "crops of Set14 and B100", "hash": "+".join(hashes), "images": PICTURES},
         result=result,

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from musigma.datasets.catalog import describe_data, find_dataset
+from musigma.evaluation.evaluate import describe_model
 from musigma.evaluation.protocol import super_resolution
 from musigma.evaluation.record import Record, provenance
 from musigma.images.image_io import read_image, write_image
 from musigma.images.listing import ImageSource
 from musigma.model import Model, load
-from musigma.networks import num_params
 from musigma.restoration.error_maps import read_error_map
 from musigma.restoration.options import Options
 from musigma.restoration.restore_file import restore_file
@@ -68,12 +68,7 @@ def main(record: Path) -> None:
     print({name: round(share, 4) for name, share in shares.items()})
     Record(
         kind="benchmark",
-        model={
-            "name": model.name,
-            "scale": SCALE,
-            "params": num_params(model.network),
-            "digest": model.digest,
-        },
+        model=describe_model(model),
         protocol={"name": "written-coverage", "pictures": len(rows)},
         data=describe_data(data),
         result={"coverage": shares, "pictures": rows},

@@ -10,23 +10,15 @@ import torch
 import yaml
 
 import musigma
+from helpers.calibrations import calibration_of
 from helpers.networks import build
 from musigma import hub
 from musigma.evaluation.record import Record
 from musigma.model import Model, load
 from musigma.types import ConfigError, WeightsError
-from musigma.uncertainty.calibration import Calibration
 
 IMAGE = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))
-CALIBRATION = Calibration(
-    method="conformal-risk-control",
-    knots=(1.0,),
-    values=(1.5,),
-    factor=2.0,
-    coverage=0.9,
-    confidence=None,
-    num_images=12,
-)
+CALIBRATION = calibration_of(num_images=12)
 
 
 @pytest.fixture

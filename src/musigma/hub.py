@@ -131,10 +131,8 @@ def write_folder(
     network: Network,
     *,
     name: str,
-    digest: str,
     metadata: Mapping[str, Any],
-    promise: str | None,
-    results: Sequence[Measurement] = (),
+    card: str,
 ) -> None:
     """Write ``config.json`` and the model card beside a weights file.
 
@@ -142,15 +140,10 @@ def write_folder(
         folder: Where.
         network: The network of the weights file.
         name: What the weights are called.
-        digest: Of the weights.
         metadata: What the weights file says about training, data and calibration.
-        promise: What the intervals promise; `None` without a calibration.
-        results: Measurements for the card.
+        card: What `make_card` returned.
     """
     config = {"library_name": "musigma", "name": name, **metadata, **describe(network)}
-    card = make_card(
-        network, name=name, digest=digest, metadata=metadata, promise=promise, results=results
-    )
     write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
     write_atomically(folder / CARD, card.encode())
 
@@ -176,7 +169,16 @@ def make_card(
     promise: str | None,
     results: Sequence[Measurement] = (),
 ) -> str:
-    """Return the model card; arguments as for `write_folder`."""
+    """Return the model card.
+
+    Args:
+        network: The network of the weights file.
+        name: What the weights are called.
+        digest: Of the weights in the file.
+        metadata: What the weights file says about training, data and calibration.
+        promise: What the intervals promise; `None` without a calibration.
+        results: Measurements for the card.
+    """
     title = f"{name} x{network.scale}"
     licence = metadata.get("licence")
     front: dict[str, Any] = {

@@ -17,6 +17,7 @@ from musigma.hub import (
     Measurement,
     check_results,
     find_folder,
+    make_card,
     name_in,
     read_config,
     write_folder,
@@ -304,15 +305,16 @@ class Model:
         folder = Path(folder)
         check_results(results, name=self.name, digest=self.digest)
         self.save(folder / WEIGHTS, half=half)
-        write_folder(
-            folder,
+        metadata = self.stored_metadata()
+        card = make_card(
             self.network,
             name=self.name,
-            digest=self.digest,
-            metadata=self.stored_metadata(),
+            digest=load_file(folder / WEIGHTS).digest,  # half precision gives another one
+            metadata=metadata,
             promise=self.calibration.promise if self.calibration else None,
             results=results,
         )
+        write_folder(folder, self.network, name=self.name, metadata=metadata, card=card)
 
     def export(self, path: str | Path, *, opset: int | None = None) -> None:
         """Write the model as an ONNX file, atomically; `load` reads it back.

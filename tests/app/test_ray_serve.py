@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from helpers.servers import SRC, Server, free_port, png
+from helpers.servers import SRC, Server, png
+from musigma.app.server import free_port
 
 pytest.importorskip("ray.serve", reason="needs Ray Serve (pip install 'musigma[ray]')")
 
@@ -23,7 +24,7 @@ pytest.importorskip("ray.serve", reason="needs Ray Serve (pip install 'musigma[r
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ray")
-    port = free_port()
+    port = free_port("127.0.0.1")
     environment = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
     environment |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0"}
     words = [sys.executable, "-m", "musigma", "serve", "--ray", "--port", str(port)]

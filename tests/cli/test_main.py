@@ -78,4 +78,6 @@ def test_both_commands_have_the_shared_options(musigma, command):
     text = musigma(command, "--help").out
     for option in ("--output", "--sigma", "--max-pixels", "--frame", "--memory", "--resume"):
         assert option in text
-    assert "Memory budget for one tile" in " ".join(text.replace("\u2502", " ").split())
+    assert "Memory for a picture, a tile and its output rows" in " ".join(
+        text.replace("\u2502", " ").split()
+    )

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image, ImageCms
 
+from helpers.calibrations import calibration_of
 from musigma.cli.common import screen
 from musigma.cli.restore import _without_done
 from musigma.cli.restore_options import RestoreOptions
@@ -25,7 +26,6 @@ from musigma.networks import create, with_sigma
 from musigma.prediction.predict import predict
 from musigma.restoration import resume_log
 from musigma.restoration.error_maps import read_error_map
-from musigma.uncertainty.calibration import Calibration
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (13, 11, 3), np.uint8)
 
@@ -114,16 +114,8 @@ def calibrated(tmp_path_factory):
     """A small EDSR x2 with a calibration, as a file."""
     torch.manual_seed(0)
     network = with_sigma(create("edsr-baseline", scale=2, num_blocks=1, width=8), width=8, depth=1)
-    calibration = Calibration(
-        method="conformal-risk-control",
-        knots=(1.0,),
-        values=(1.5,),
-        factor=2.0,
-        coverage=0.9,
-        confidence=None,
-        num_images=9,
-        other_factors=((0.5, 0.6), (0.95, 2.4)),
-        protocol={"degradation": "bicubic", "scale": 2},
+    calibration = calibration_of(
+        other_factors=((0.5, 0.6), (0.95, 2.4)), protocol={"degradation": "bicubic", "scale": 2}
     )
     path = tmp_path_factory.mktemp("calibrated") / "w.safetensors"
     save(path, network, calibration=calibration.to_dict())

@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from helpers.calibrations import calibration_of
 from musigma.datasets.catalog import find_dataset
 from musigma.evaluation import super_resolution
 from musigma.evaluation.baseline_models import (
@@ -23,18 +24,9 @@ from musigma.prediction.predict import predict
 from musigma.restoration.batch import restore_files
 from musigma.restoration.options import Options
 from musigma.types import ConfigError
-from musigma.uncertainty.calibration import Calibration
 
 PROTOCOL = super_resolution(2)
-CALIBRATION = Calibration(
-    method="pooled-quantile",
-    knots=(1.0,),
-    values=(2.0,),
-    factor=2.0,
-    coverage=0.9,
-    confidence=None,
-    num_images=5,
-)
+CALIBRATION = calibration_of(method="pooled-quantile", values=(2.0,), num_images=5)
 
 
 @pytest.fixture

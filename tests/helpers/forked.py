@@ -113,6 +113,7 @@ def _wait(child: int, seconds: float) -> tuple[int, resource.struct_rusage, bool
 def _in_child(function: Callable[[], object], folder: Path, limits: Limits) -> int:
     try:
         _redirect(folder)
+        _renew_threads()
         _apply(limits)
         function()
         code = 0
@@ -131,6 +132,14 @@ def _redirect(folder: Path) -> None:
         descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(descriptor, number)
         os.close(descriptor)
+
+
+def _renew_threads() -> None:
+    # PyTorch makes its pool of threads anew in a child when it is first asked for. Two threads that
+    # ask at once may find none ("Invalid thread pool!"), so this one asks before there are others.
+    import torch
+
+    torch.set_num_threads(torch.get_num_threads())
 
 
 def _apply(limits: Limits) -> None:

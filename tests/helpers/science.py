@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from helpers.calibrations import calibration_of
 from musigma.images.listing import ImageSource
 from musigma.model import Model
 from musigma.networks import Network, NetworkInfo, create, with_sigma
@@ -16,12 +17,11 @@ from musigma.restoration.options import Options
 from musigma.restoration.restore_file import Restored, restore_file
 from musigma.uncertainty.calibration import Calibration
 
-CALIBRATION = Calibration(
+CALIBRATION = calibration_of(
     method="conformal",
     knots=(0.01,),
     values=(0.02,),
     factor=1.5,
-    coverage=0.9,
     confidence=0.9,
     num_images=100,
     protocol={"degradation": "bicubic", "scale": 1},

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,8 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 from PIL import Image
+
+from musigma.app.server import free_port
 
 SRC = Path(__file__).parents[2] / "src"
 
@@ -83,7 +84,7 @@ class Server:
 
 def start_server(command, folder, *options):
     """Start ``musigma app`` or ``musigma serve`` with its temporary files in a folder."""
-    port = free_port()
+    port = free_port("127.0.0.1")
     environment = {**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(SRC)}
     words = [sys.executable, "-m", "musigma", command, "--port", str(port), "--device", "cpu"]
     process = subprocess.Popen([*words, "--engine", "torch", *options], env=environment)
@@ -94,12 +95,6 @@ def start_server(command, folder, *options):
         server.stop()
         raise
     return server
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def png(height=12, width=16, seed=0):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.calibrations import calibration_of
 from helpers.commands import write_tiny_weights
 from helpers.networks import build
 from musigma.images.image_io import ImageMeta, write_image
@@ -24,17 +25,8 @@ from musigma.restoration.options import Options
 from musigma.restoration.restore_file import restore_file
 from musigma.restoration.resume_log import NAME, ResumeLog
 from musigma.types import ConfigError, ImageError
-from musigma.uncertainty.calibration import Calibration
 
-CALIBRATION = Calibration(
-    method="pooled-quantile",
-    knots=(1.0,),
-    values=(1.5,),
-    factor=2.0,
-    coverage=0.9,
-    confidence=None,
-    num_images=9,
-)
+CALIBRATION = calibration_of(method="pooled-quantile")
 
 
 def model_of(name="edsr-baseline", scale=2):

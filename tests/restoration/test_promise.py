@@ -6,23 +6,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from helpers.calibrations import calibration_of
 from musigma.functional.picture_statistics import PictureStatistics
 from musigma.images.image_io import ImageMeta, open_image, write_image
 from musigma.networks.weights_file import SHIPPED
 from musigma.restoration.options import Options
 from musigma.restoration.promise import promise_for
-from musigma.uncertainty.calibration import Calibration
 
-UPSCALER = Calibration(
-    method="conformal-risk-control",
-    knots=(1.0,),
-    values=(1.5,),
-    factor=2.0,
-    coverage=0.9,
-    confidence=None,
-    num_images=100,
-    protocol={"degradation": "bicubic", "scale": 2},
-)
+UPSCALER = calibration_of(num_images=100, protocol={"degradation": "bicubic", "scale": 2})
 DENOISER = replace(UPSCALER, protocol={"degradation": "noise(25)", "noise_std": 25.0, "scale": 1})
 
 

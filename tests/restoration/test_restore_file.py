@@ -16,7 +16,8 @@ from musigma.networks import create
 from musigma.prediction.predict import predict
 from musigma.restoration import restore_file as files
 from musigma.restoration.options import Options
-from musigma.restoration.restore_file import read_picture, restore_file, restore_image
+from musigma.restoration.restore_file import read_picture, restore_file
+from musigma.restoration.restore_image import restore_image
 from musigma.restoration.viewer import data as viewer_data
 from musigma.types import ConfigError, ImageError
 

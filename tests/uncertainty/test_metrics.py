@@ -7,24 +7,16 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from helpers.calibrations import calibration_of
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.types import ConfigError, DataError, ImageError
-from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.metrics import HIGHER_IS_BETTER, blocks
 from musigma.uncertainty.metrics.all_metrics import ConstantSigma, UncertaintyMetrics
 from musigma.uncertainty.metrics.intervals import Intervals, Reliability
 from musigma.uncertainty.metrics.per_image_mean import pll_metric
 from musigma.uncertainty.metrics.sparsification import Sparsification
 
-DOUBLED = Calibration(
-    method="pooled-quantile",
-    knots=(1.0,),
-    values=(2.0,),
-    factor=1.5,
-    coverage=0.9,
-    confidence=None,
-    num_images=1,
-)
+DOUBLED = calibration_of(method="pooled-quantile", values=(2.0,), factor=1.5, num_images=1)
 """The standard deviation is twice sigma, the half-width three times."""
 
 

@@ -82,7 +82,8 @@ def answer_request(
 ) -> Answer:
     """Restore a picture and put the answer together; all files stay inside `folder`."""
     progress = None if ticket is None else ticket.report
-    result = restorer.restore(source, request.restore, folder, progress=progress)
+    page = request.answer in ("json", "report")
+    result = restorer.restore(source, request.restore, folder, page=page, progress=progress)
     if request.answer != "json":
         path = result.files.get(request.answer)
         if path is None:

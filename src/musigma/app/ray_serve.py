@@ -4,7 +4,10 @@ A replica that dies costs nothing but time: the gateway gives its request to ano
 """
 
 import asyncio
+import os
+import socket
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from musigma.app.api import Answer, ApiRequest, Service, answer_request, error_response, to_response
@@ -162,6 +165,8 @@ def start_on_ray(
     ray, serve = _import_serve()
     if not ray.is_initialized():
         ray.init(log_to_driver=False, include_dashboard=False, logging_level="error")
+    if "RAY_ADDRESS" not in os.environ:
+        _require_unused(host, port)
     num_gpus = 1 if device != "cpu" and ray.cluster_resources().get("GPU") else 0
     predictor = serve.deployment(
         Predictor,
@@ -175,6 +180,15 @@ def start_on_ray(
     )
     serve.start(http_options={"host": host, "port": port})
     serve.run(gateway.bind(predictor.bind(limits, engine, device), limits, token), name="musigma")
+
+
+def _require_unused(host: str, port: int) -> None:
+    """Refuse a port that another program, or Ray itself, listens on.
+
+    Ray Serve would share it without a word, and requests would go to either.
+    """
+    with suppress(OSError), socket.create_connection((host, port), timeout=1):
+        raise ConfigError(f"port {port} is in use (Ray itself uses some); choose another --port")
 
 
 def stop_on_ray() -> None:

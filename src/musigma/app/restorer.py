@@ -21,13 +21,13 @@ from musigma.images.listing import ImageSource, printable
 from musigma.model import Model, load
 from musigma.networks.weights_file import shipped_weights
 from musigma.prediction.engines import Engine
+from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import tile_for_memory
 from musigma.restoration.error_maps import describe, error_map_writer
 from musigma.restoration.options import Options
 from musigma.restoration.restore_file import (
     Job,
     Restored,
-    TileProgress,
     compute_strips,
     read_picture,
     write_results,
@@ -143,7 +143,8 @@ class Restorer:
         folder: Path,
         *,
         name: str = "picture",
-        progress: TileProgress | None = None,
+        page: bool = True,
+        progress: Progress | None = None,
         show: Callable[[bytes], None] | None = None,
     ) -> "Result":
         """Restore a picture file.
@@ -153,6 +154,7 @@ class Restorer:
             request: What to do.
             folder: Empty folder for the files of the result.
             name: What the picture is called; the files are named after it.
+            page: Whether to write the report, a page; it takes a third of a second per megapixel.
             progress: Called after each tile with the number done and the number in all.
             show: Receives the picture as far as it is done, as a small JPEG.
 
@@ -161,46 +163,40 @@ class Restorer:
             ImageError: If it cannot be read.
         """
         with _naming(name, source, folder):
-            return self._restore(source, request, folder, name, progress, show)
+            output = ImageSource(source, Path(safe_name(name) + ".png"))
+            options = Options(
+                folder=folder,
+                page=page,
+                memory=self.limits.memory,
+                max_pixels=self.limits.max_pixels,
+            )
+            return self._restore(output, request, options, progress, show)
 
     def _restore(
         self,
-        source: Path,
+        source: ImageSource,
         request: RestoreRequest,
-        folder: Path,
-        name: str,
-        progress: TileProgress | None,
+        options: Options,
+        progress: Progress | None,
         show: Callable[[bytes], None] | None,
     ) -> "Result":
         start = time.perf_counter()
-        declared = declared_size(source)
+        declared = declared_size(source.path)
         self.limits.check_size(declared.height, declared.width, scale=request.scale)
         model = self.model(request.weights, request.scale)
         engine = self.engine(model)
-        options = self._options(model, request, folder)
-        output = ImageSource(source, Path(safe_name(name) + ".png"))
-        job = _with_small_tiles(read_picture(model, output, options, engine=engine))
+        options = _with_noise(options, model, request.noise_std)
+        job = _with_small_tiles(read_picture(model, source, options, engine=engine))
         strips = compute_strips(job, engine, progress=progress)
         with _Tap(job, show) as tap:
             restored = write_results(job, tap.through(strips))
-        files = {"picture": restored.output, "report": restored.files["page"]}
+        files = {"picture": restored.output}
+        files |= {"report": restored.files["page"]} if options.page else {}
+        files |= {"sigma": tap.path} if model.has_sigma else {}
         return Result(
             report=_report(job, restored, engine, time.perf_counter() - start),
-            files=files | ({"sigma": tap.path} if model.has_sigma else {}),
+            files=files,
             calibration=model.calibration,
-        )
-
-    def _options(self, model: Model, request: RestoreRequest, folder: Path) -> Options:
-        estimate = model.takes_noise_level and request.noise_std is None
-        if request.noise_std is not None and not model.takes_noise_level:
-            raise ConfigError(f"{model.name} takes no noise level; leave noise_std out")
-        return Options(
-            folder=folder,
-            page=True,
-            noise_std=request.noise_std,
-            estimate_noise=estimate,
-            memory=self.limits.memory,
-            max_pixels=self.limits.max_pixels,
         )
 
 
@@ -228,6 +224,13 @@ def safe_name(name: str) -> str:
     """
     stem = re.split(r"[/\\]", name)[-1].rpartition(".")[0] or name
     return re.sub(r"[^\w-]+", "_", stem, flags=re.ASCII)[:60].strip("_") or "picture"
+
+
+def _with_noise(options: Options, model: Model, noise_std: float | None) -> Options:
+    if noise_std is not None and not model.takes_noise_level:
+        raise ConfigError(f"{model.name} takes no noise level; leave noise_std out")
+    estimate = model.takes_noise_level and noise_std is None
+    return dataclasses.replace(options, noise_std=noise_std, estimate_noise=estimate)
 
 
 def _with_small_tiles(job: Job) -> Job:

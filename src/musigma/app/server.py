@@ -2,12 +2,13 @@
 
 import asyncio
 import os
+import random
 import secrets
 import socket
 import tempfile
 import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -180,12 +181,17 @@ def _require_packages() -> None:
 
 
 def free_port(host: str) -> int:
-    """Return a port that nobody listens on."""
+    """Return a port that nobody listens on.
+
+    It lies below those that systems hand out to connections, so that no other program is given it
+    before the server listens.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as listener:
-        listener.bind((host, 0))
-        port: int = listener.getsockname()[1]
-        return port
+    for port in random.sample(range(20_000, 32_000), 100):
+        with socket.socket(family) as listener, suppress(OSError):
+            listener.bind((host, port))
+            return port
+    raise ConfigError(f"no free port was found on {host}; choose one by --port")
 
 
 def run(app: AsgiApp, *, host: str, port: int) -> None:

@@ -84,10 +84,7 @@ def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options
     return Record(
         kind="evaluation",
         model={
-            "name": model.name,
-            "scale": model.scale,
-            "params": num_params(model.network),
-            "digest": model.digest,
+            **describe_model(model),
             "training": training,
             **{key: stored[key] for key in COPIED_METADATA if key in stored},
         },
@@ -98,6 +95,16 @@ def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options
         provenance=provenance(device),
         seed=training.get("seed"),
     )
+
+
+def describe_model(model: Model) -> dict[str, Any]:
+    """Return what a record says of a model: name, scale, number of parameters, digest."""
+    return {
+        "name": model.name,
+        "scale": model.scale,
+        "params": num_params(model.network),
+        "digest": model.digest,
+    }
 
 
 def _uncertainty_metrics(

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from musigma.functional.finite import is_finite
 from musigma.networks import Network
 from musigma.prediction.tiling import Span, Tile, overlap_of
 from musigma.types import ImageError, Prediction
@@ -65,7 +66,7 @@ class Stitcher:
         self.window = rest.clone() if rest.shape[2] else None
         self.top = bottom
         # The smallest and the largest value are enough, and need no memory, as a mask would.
-        if not all(bool(end.isfinite()) for end in done.aminmax()):
+        if not is_finite(done):
             raise ImageError("the network returned values that are not finite; check its weights")
         if self.is_grey:
             done = done.mean(1, keepdim=True)

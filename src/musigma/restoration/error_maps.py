@@ -69,8 +69,8 @@ def error_maps_of(sigma: Tensor, calibration: Calibration | None) -> dict[Quanti
     """
     if calibration is None:
         return {"sigma": sigma}
-    half_width = calibration.half_width(sigma)
-    return {"sigma": sigma, "std": calibration.std(sigma), "half_width": half_width}
+    std = calibration.std(sigma)
+    return {"sigma": sigma, "std": std, "half_width": calibration.factor * std}
 
 
 def describe(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.atomic import write_atomically
+from musigma.functional.finite import is_finite
 from musigma.functional.scores import psnr_of
 from musigma.images.listing import image_error
 from musigma.types import ImageError
@@ -176,7 +177,7 @@ def _draw_maps(maps: Sequence[Tensor], titles: Sequence[str]) -> "Figure":
 def _levels(values: Tensor) -> NDArray[np.float32]:
     if values.ndim != 4 or values.shape[0] != 1 or not values.numel():
         raise ImageError(f"expected one error map (1, C, H, W), got shape {tuple(values.shape)}")
-    if not bool((values >= 0).all() and values.isfinite().all()):
+    if not is_finite(values) or bool(values.min() < 0):
         raise ImageError("an error map must be finite and not negative; take the absolute error")
     return (255 * values.detach().float().mean((0, 1))).cpu().numpy()
 

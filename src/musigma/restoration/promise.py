@@ -1,6 +1,5 @@
 """When the promise of a calibration holds for a picture, and what to say where it does not."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from musigma.functional.picture_statistics import PictureStatistics
@@ -43,14 +42,8 @@ def promise_for(
         statistics: What was measured in the picture. Where it is left out, the picture is not
             compared with those of the calibration.
     """
-    reasons = (
-        _reason_in_calibration(calibration),
-        _reason_in_picture(calibration, picture),
-        _reason_in_arithmetic(options),
-        _reason_in_noise(calibration, options),
-        _reason_in_statistics(calibration, statistics, options),
-    )
-    return _joined(calibration, reasons)
+    reason = _reason_in_picture(calibration, picture)
+    return _promise(calibration, options, statistics, reason)
 
 
 def science_promise(
@@ -70,17 +63,24 @@ def science_promise(
         options: As for `promise_for`.
         statistics: As for `promise_for`.
     """
+    reason = _reason_in_format(calibration, format_name)
+    return _promise(calibration, options, statistics, reason)
+
+
+def _promise(
+    calibration: Calibration,
+    options: Options,
+    statistics: PictureStatistics | None,
+    reason_in_file: str | None,
+) -> Promise:
+    """Return the promise, unless the file or anything else speaks against it."""
     reasons = (
         _reason_in_calibration(calibration),
-        _reason_in_format(calibration, format_name),
+        reason_in_file,
         _reason_in_arithmetic(options),
         _reason_in_noise(calibration, options),
         _reason_in_statistics(calibration, statistics, options),
     )
-    return _joined(calibration, reasons)
-
-
-def _joined(calibration: Calibration, reasons: Iterable[str | None]) -> Promise:
     reason = "; ".join(reason for reason in reasons if reason)
     return Promise(None, reason) if reason else Promise(calibration.promise, None)
 

@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,17 +19,17 @@ from musigma.images.science.image import FormatName
 from musigma.images.science.recognise import science_format
 from musigma.model import Model
 from musigma.prediction.engines import Engine
-from musigma.prediction.predict import Image, Strips, predict_strips
+from musigma.prediction.predict import Progress
 from musigma.prediction.stitching import collect_strips
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.options import Options, engine_for, tiles_are_exact
 from musigma.restoration.output_files import OutputFiles, remove_old_files
 from musigma.restoration.promise import Promise, promise_for
+from musigma.restoration.restore_image import restore_image
 from musigma.restoration.restore_science import ScienceRecord, restore_science
 from musigma.types import ConfigError, ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
-TileProgress = Callable[[int, int], None]
 NOISE_SIDE = 4096
 """The noise level of a larger picture is estimated from so many rows and columns of its middle."""
 
@@ -130,7 +130,7 @@ def restore_file(
     options: Options,
     *,
     engine: Engine | None = None,
-    progress: TileProgress | None = None,
+    progress: Progress | None = None,
 ) -> Restored:
     """Restore one picture file and write the results that the options ask for.
 
@@ -177,7 +177,7 @@ def restore_science_file(
     options: Options,
     *,
     engine: Engine,
-    progress: TileProgress | None = None,
+    progress: Progress | None = None,
 ) -> Restored:
     """Restore a scientific file as `restore_file` does; the result has the same format."""
     stamp = file_stamp(source.path)
@@ -371,7 +371,7 @@ def _resized(prediction: Prediction, size: tuple[int, int]) -> Prediction:
 
 
 def compute_strips(
-    job: Job, engine: Engine, *, progress: TileProgress | None = None
+    job: Job, engine: Engine, *, progress: Progress | None = None
 ) -> Generator[Prediction, None, None]:
     """Yield the restored picture from top to bottom, several rows at a time."""
     colours = job.picture.colours
@@ -384,28 +384,6 @@ def compute_strips(
         job.num_tiles = strips.num_tiles
     except ImageError as error:
         raise image_error(job.source.path, str(error)) from error
-
-
-def restore_image(
-    model: Model,
-    image: Image,
-    options: Options,
-    *,
-    engine: Engine | None = None,
-    progress: TileProgress | None = None,
-) -> Strips:
-    """Return a restored image in strips; the network gets the noise level if it takes one."""
-    if model.takes_noise_level and options.noise_std is None:
-        raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
-    return predict_strips(
-        model.network,
-        image,
-        noise_std=options.noise_std if model.takes_noise_level else None,
-        engine=engine,
-        tile=options.tile,
-        memory=options.memory,
-        progress=progress,
-    )
 
 
 def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:

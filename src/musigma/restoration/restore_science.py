@@ -6,7 +6,6 @@ needs the memory of some of its rows.
 
 import math
 import time
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -33,14 +32,14 @@ from musigma.images.science.value_range import (
 )
 from musigma.model import Model
 from musigma.prediction.engines import Engine
-from musigma.prediction.predict import Strips, predict_strips
+from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.options import Options
 from musigma.restoration.promise import Promise, science_promise
+from musigma.restoration.restore_image import restore_image
 from musigma.types import ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
-TileProgress = Callable[[int, int], None]
 NOISE_SIDE = 1024
 """The noise level is estimated from so many rows and columns of the middle."""
 
@@ -133,7 +132,7 @@ def restore_science(
     options: Options,
     *,
     engine: Engine,
-    progress: TileProgress | None = None,
+    progress: Progress | None = None,
 ) -> Outcome:
     """Restore a scientific file and write it in its own format, with errors if the model has them.
 
@@ -255,12 +254,18 @@ def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]
 
 
 def _restore_groups(
-    task: _Task, engine: Engine, writer: PlaneWriter, progress: TileProgress | None
+    task: _Task, engine: Engine, writer: PlaneWriter, progress: Progress | None
 ) -> int:
     """Restore and write all groups of planes; return the largest number of tiles of one."""
     most = 0
     for index, planes in enumerate(task.groups):
-        strips = _strips(task, planes, engine, _progress_of(progress, index, len(task.groups)))
+        strips = restore_image(
+            task.model,
+            planes,
+            task.options,
+            engine=engine,
+            progress=_progress_of(progress, index, len(task.groups)),
+        )
         top = 0
         try:
             for strip in strips:
@@ -270,21 +275,6 @@ def _restore_groups(
             raise _named(task.image, error) from error
         most = max(most, strips.num_tiles)
     return most
-
-
-def _strips(
-    task: _Task, planes: NormalisedPlanes, engine: Engine, progress: TileProgress | None
-) -> Strips:
-    options, model = task.options, task.model
-    return predict_strips(
-        model.network,
-        planes,
-        noise_std=options.noise_std if model.takes_noise_level else None,
-        engine=engine,
-        tile=options.tile,
-        memory=options.memory,
-        progress=progress,
-    )
 
 
 def _write_strip(
@@ -445,7 +435,7 @@ def _warnings(task: _Task) -> list[str]:
     return warnings
 
 
-def _progress_of(progress: TileProgress | None, index: int, num_groups: int) -> TileProgress | None:
+def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Progress | None:
     if progress is None:
         return None
     return lambda done, total: progress(index * total + done, num_groups * total)

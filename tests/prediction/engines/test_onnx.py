@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers.calibrations import calibration_of
 from helpers.networks import assert_close, build, image_for, one_of_each_class
 from musigma.model import Model
 from musigma.networks import mean_only
@@ -23,15 +24,8 @@ onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
-CALIBRATION = Calibration(
-    method="pooled-quantile",
-    knots=(1.0,),
-    values=(1.5,),
-    factor=2.0,
-    coverage=0.9,
-    confidence=None,
-    num_images=7,
-    other_factors=((0.5, 0.6), (0.95, 2.5)),
+CALIBRATION = calibration_of(
+    method="pooled-quantile", num_images=7, other_factors=((0.5, 0.6), (0.95, 2.5))
 )
 NETWORK = build("edsr-baseline", 2, sigma=True)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.functional.color import match_channels, to_uint8
+from musigma.functional.finite import is_finite
 from musigma.functional.scores import check_share
 from musigma.images.box_downsample import BoxDownsampler
 from musigma.restoration.viewer.tiles import (
@@ -194,7 +195,7 @@ class ViewerData:
             part.add(rows)
 
     def _add_map(self, name: str, levels: Tensor) -> None:
-        if not bool((levels >= 0).all() and levels.isfinite().all()):
+        if not is_finite(levels) or bool(levels.min() < 0):
             raise ImageError(f"{name} must be finite and not negative; check where it comes from")
         if name not in self._stored:
             budget, shrink = self._map_bytes, _shrink(self.size)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from musigma.atomic import write_atomically
 from musigma.functional.color import match_channels
+from musigma.functional.finite import is_finite
 from musigma.functional.scores import interval_coverage
 from musigma.restoration.promise import Promise
 from musigma.restoration.viewer.data import ViewerData
@@ -218,7 +219,7 @@ def _checked(name: str, image: Tensor, *, shape: tuple[int, ...] | None = None) 
     if shape is not None and own != shape:
         raise ImageError(f"{name} must have the shape of mean, {shape}, got {own}")
     image = image.detach().float().cpu()
-    if not bool(image.isfinite().all()):
+    if not is_finite(image):
         raise ImageError(f"{name} holds NaN or infinite values; check where it comes from")
     if name in ("sigma", "half_width") and bool((image < 0).any()):
         raise ImageError(f"{name} must not be negative, got {float(image.min()):g}")

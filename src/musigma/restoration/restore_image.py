@@ -1,0 +1,29 @@
+"""From an image to its restored form, in strips, as the options of a restoration ask for it."""
+
+from musigma.model import Model
+from musigma.prediction.engines import Engine
+from musigma.prediction.predict import Image, Progress, Strips, predict_strips
+from musigma.restoration.options import Options
+from musigma.types import ConfigError
+
+
+def restore_image(
+    model: Model,
+    image: Image,
+    options: Options,
+    *,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> Strips:
+    """Return a restored image in strips; the network gets the noise level if it takes one."""
+    if model.takes_noise_level and options.noise_std is None:
+        raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
+    return predict_strips(
+        model.network,
+        image,
+        noise_std=options.noise_std if model.takes_noise_level else None,
+        engine=engine,
+        tile=options.tile,
+        memory=options.memory,
+        progress=progress,
+    )
