@@ -258,6 +258,13 @@ def test_the_default_of_inputs_is_that_of_the_weights_and_is_said(folder):
     assert clean.degrade == "bicubic"
 
 
+def test_a_file_brings_its_scale(folder):
+    start = str(folder / "x1.safetensors")
+    assert find_source(settings_in(folder, start=start, degrade="noise(9)")).scale == 1
+    assert find_source(settings_in(folder, start="drunet-small", degrade="noise(9)")).scale == 1
+    assert find_source(settings_in(folder, start="photo", scale=4)).scale == 4
+
+
 def test_a_gpu_gets_larger_batches(folder, tmp_path):
     source = find_source(settings_in(folder))
     small, large = (

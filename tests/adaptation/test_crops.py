@@ -81,7 +81,7 @@ def test_grey_and_colour_are_not_mixed(tmp_path):
     write(tmp_path / "colour.png", 100, 100)
     write(tmp_path / "grey.png", 100, 100, grey=True)
     items = find_dataset(tmp_path).items
-    with pytest.raises(DataError, match="1 pictures are grey .*grey.* and 1 are in colour"):
+    with pytest.raises(DataError, match=r"1 pictures are grey .*grey.* and 1 are in colour"):
         write_crops({"training": items}, tmp_path / "out", scale=2, seed=0)
 
 

@@ -43,7 +43,7 @@ class BoxBlur(Network):
         padded = torch.nn.functional.pad(degraded, (2, 2, 2, 2), mode="replicate")
         return torch.nn.functional.avg_pool2d(padded, 5, stride=1)
 
-    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         return features
 
 

@@ -47,8 +47,14 @@ of 0.9 are made to hold 0.925, with 10 it would be 0.99: they would be far too w
 LEAST_TRAINING_SHARE = 0.5
 """Share of the time that is left to training, however long the rest takes."""
 
-CLOSING_SECONDS = 10.0
-"""For the page, the files and the measuring of the inputs."""
+CLOSING_SECONDS = 15.0
+"""For the page and the files."""
+
+INPUT_SECONDS = 0.5
+"""For the measuring of each input, which tells unlike pictures later."""
+
+MAX_INPUTS = 100
+"""Inputs that are measured at most."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +237,7 @@ class Run:
             # After training, the calibration pictures are restored once, those held back twice.
             restored = self.counts["calibration"] + 2 * self.counts["held-back"]
             closing = CLOSING_SECONDS + restored * self.seconds_per_picture
+            closing += INPUT_SECONDS * min(sum(self.counts.values()), MAX_INPUTS)
             budget = 60 * self.settings.minutes
             left = budget - (time.monotonic() - self.started) - closing
             self.state.seconds = max(left, LEAST_TRAINING_SHARE * budget)
@@ -295,8 +302,9 @@ class Run:
             else:
                 calibration = self._fitted(model, dataset, progress)
         # What the inputs are like does not depend on the network, so that all pictures may tell it.
-        everything = [item for part in PARTS for item in self.part(part).items]
-        reference = measure_reference(replace(dataset, items=tuple(everything)), self.protocol)
+        everything = [item for part in reversed(PARTS) for item in self.part(part).items]
+        measured = replace(dataset, items=tuple(everything[:MAX_INPUTS]))
+        reference = measure_reference(measured, self.protocol)
         stored = None if reference is None else reference.to_dict()
         return replace(model, calibration=replace(calibration, reference=stored)), noisy
 

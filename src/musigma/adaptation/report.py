@@ -26,6 +26,8 @@ from musigma.functional.scores import normal_factor
 from musigma.model import Model
 from musigma.restoration.viewer.template import fill_template
 from musigma.types import Prediction
+from musigma.uncertainty.calibration import describe_inputs
+from musigma.uncertainty.methods import DEFAULT_COVERAGE
 
 SHOWN_SIDE = 192
 """Side of the windows that are shown, in pixels of the result."""
@@ -33,7 +35,6 @@ SHOWN_SIDE = 192
 NUM_LISTED = 24
 """Most pictures in the table of single pictures."""
 
-RIGHT_ARROW = "\N{RIGHTWARDS ARROW}"
 PLUS_MINUS = "\N{PLUS-MINUS SIGN}"
 
 
@@ -120,7 +121,7 @@ def restore_examples(report: Report, progress: Progress | None = None) -> list[E
         half_width = report.model.require_calibration().half_width(sigma)
         reach = half_width
         if report.noisy is not None:
-            reach = normal_factor(0.9) * report.noisy.noisy_std(mean, sigma)
+            reach = normal_factor(DEFAULT_COVERAGE) * report.noisy.noisy_std(mean, sigma)
         inside = float(((mean - target).abs() <= reach).double().mean())
         height, width = (length // report.model.scale for length in mean.shape[-2:])
         window = Window(
@@ -311,7 +312,7 @@ def _making(report: Report) -> str:
     training = report.model.metadata["training"]
     recipe = training["recipe"]
     sources = {
-        "made": f"made from the pictures by {report.protocol.inputs}",
+        "made": describe_inputs(report.protocol.as_json()),
         "pairs": "read: pairs of files",
         "noisy-pairs": "read: pairs of noisy pictures; each is the input of the other",
     }

@@ -100,10 +100,7 @@ def find_source(settings: Settings) -> Source:
         known, scale=None if settings.degrade else settings.scale or DEFAULT_SCALE, degraded=second
     )
     inputs = _inputs_of(dataset, settings)
-    if settings.scale is None and inputs != "made":
-        scale = 1 if inputs == "noisy-pairs" else scale_of_pairs(dataset.items)
-    else:
-        scale = settings.scale or DEFAULT_SCALE
+    scale = settings.scale or _scale_of(dataset, inputs, settings.start)
     start = settings.start or default_start(scale)
     model = _load_start(start, scale)
     chosen = [] if settings.start else [f"the weights to start from are {start} x{scale}"]
@@ -127,6 +124,18 @@ def _inputs_of(dataset: Dataset, settings: Settings) -> Inputs:
     if settings.noisy_pairs:
         return "noisy-pairs"
     return "made" if dataset.inputs == "made" else "pairs"
+
+
+def _scale_of(dataset: Dataset, inputs: Inputs, start: str | None) -> int:
+    """Return the zoom factor of the pictures, or of the weights, or the default."""
+    if inputs != "made":
+        return 1 if inputs == "noisy-pairs" else scale_of_pairs(dataset.items)
+    if start is None:
+        return DEFAULT_SCALE
+    scales = shipped_weights().get(start, ())
+    if Path(start).is_file() or len(scales) == 1:
+        return load(start).scale
+    return DEFAULT_SCALE
 
 
 def scale_of_pairs(items: Sequence[Item]) -> int:
