@@ -154,7 +154,7 @@ class Run:
     @property
     def noise(self) -> NoiseModel | None:
         """Noise of the targets, where these are noisy."""
-        return None if self.state.noise is None else NoiseModel(**self.state.noise)
+        return None if self.state.noise is None else NoiseModel.from_json(self.state.noise)
 
     def part(self, part: Part) -> Dataset:
         """Return the windows of a part."""

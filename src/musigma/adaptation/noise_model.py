@@ -1,8 +1,9 @@
 """The noise of two noisy pictures of the same scene, from their difference."""
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import NamedTuple
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +17,17 @@ from musigma.types import DataError
 Floats = NDArray[np.float64]
 
 NUM_BINS = 32
-CLIPPED = 0.04
-"""Nearer to black or white than this, values are cut off, and with them their noise."""
+LEAST_VALUES = 1000
+"""So many values tell the variance of their noise to 5 %."""
+
+REACH = 2.5
+"""Nearer to black or white than so many deviations of the noise, some values are cut off."""
 
 MAX_SHIFT = 0.2
 """Pictures that are shifted by more pixels differ by more than noise."""
+
+CERTAIN = 4.0
+"""Standard errors beyond which a shift or an offset is no chance."""
 
 MAX_OFFSET = 1.0 / 255
 """Pictures that differ more in brightness are not of the same exposure."""
@@ -28,11 +35,16 @@ MAX_OFFSET = 1.0 / 255
 
 @dataclass(frozen=True)
 class NoiseModel:
-    """Noise with the variance ``std^2 + gain * signal``, for images in ``[0, 1]``.
+    """Noise whose variance depends on the signal, for images in ``[0, 1]``.
+
+    A sensor has noise of the variance ``std^2 + gain * signal``. In a file it is less near black
+    and white, where values are cut off; so it is also known as it was measured, by signal.
 
     Attributes:
         std: Standard deviation of the part that is the same everywhere.
         gain: Variance over signal, of the part that grows with the light.
+        signals: Where the variance was measured, increasing; empty where it was not.
+        variances: What was measured there.
 
     Example:
         >>> NoiseModel(std=0.1, gain=0.5).variance(torch.tensor([-1.0, 0.0, 0.5]))
@@ -41,14 +53,36 @@ class NoiseModel:
 
     std: float
     gain: float
+    signals: tuple[float, ...] = ()
+    variances: tuple[float, ...] = ()
 
     def variance(self, signal: Tensor) -> Tensor:
-        """Return the variance of the noise at each value; values below 0 count as 0."""
-        return self.std**2 + self.gain * signal.clamp_min(0)
+        """Return the variance of the noise at each value, by straight lines between those measured.
 
-    def as_json(self) -> dict[str, float]:
+        Below the first and above the last, and where nothing was measured, values below 0 count as
+        0 and those above 1 as 1.
+        """
+        signal = signal.clamp(0, 1)
+        if not self.signals:
+            return self.std**2 + self.gain * signal
+        values = np.interp(signal.double().cpu().numpy(), self.signals, self.variances)
+        return torch.from_numpy(values).to(signal)
+
+    def times(self, ratio: float) -> "NoiseModel":
+        """Return noise of another size; `ratio` is that of the variances."""
+        variances = tuple(ratio * variance for variance in self.variances)
+        return NoiseModel(self.std * ratio**0.5, self.gain * ratio, self.signals, variances)
+
+    def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return asdict(self)
+        lists = {"signals": list(self.signals), "variances": list(self.variances)}
+        return asdict(self) | lists
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "NoiseModel":
+        """Return what `as_json` described."""
+        signals, variances = (tuple(values[key]) for key in ("signals", "variances"))
+        return cls(values["std"], values["gain"], signals, variances)
 
 
 class Difference(NamedTuple):
@@ -57,23 +91,29 @@ class Difference(NamedTuple):
     Attributes:
         shift: By how many pixels one is shifted against the other.
         offset: By how much one is brighter, for images in ``[0, 1]``.
+        shift_error: Standard error of the shift, which the noise leaves.
+        offset_error: The same of the offset.
     """
 
     shift: float
     offset: float
+    shift_error: float
+    offset_error: float
 
     @property
     def is_noise_alone(self) -> bool:
         """Whether the pictures can be taken for two exposures of the same scene."""
-        return self.shift <= MAX_SHIFT and abs(self.offset) <= MAX_OFFSET
+        is_shifted = self.shift > max(MAX_SHIFT, CERTAIN * self.shift_error)
+        is_brighter = abs(self.offset) > max(MAX_OFFSET, CERTAIN * self.offset_error)
+        return not (is_shifted or is_brighter)
 
 
 def fit_noise(pairs: Iterable[Pair]) -> NoiseModel:
     """Estimate the noise of pairs of noisy pictures, both of which have the same noise.
 
     The variance of their difference is twice that of the noise. It is collected by the brightness
-    of the smoothed mean of the two, which tells nothing of the sign or size of the difference, and
-    a straight line is fitted to it.
+    of the smoothed mean of the two, which tells nothing of the sign or size of the difference. The
+    line of the sensor is fitted to those values that are not cut off.
 
     Raises:
         DataError: The pictures of every pair are equal: there is no noise.
@@ -91,11 +131,17 @@ def fit_noise(pairs: Iterable[Pair]) -> NoiseModel:
             "the two pictures of every pair are equal, so there is no noise between them; "
             "--noisy-pairs needs two exposures of each scene"
         )
-    used = counts > 0
-    levels, variances = signal[used] / counts[used], variance[used] / counts[used]
-    inner = (levels > CLIPPED) & (levels < 1 - CLIPPED)
-    chosen = inner if counts[used][inner].sum() > 0.1 * counts.sum() else np.ones_like(inner)
-    return _fit_line(levels[chosen], variances[chosen], counts[used][chosen])
+    used = counts >= min(LEAST_VALUES, counts.max())
+    counts, levels, variances = (
+        counts[used],
+        signal[used] / counts[used],
+        variance[used] / counts[used],
+    )
+    reach = REACH * np.sqrt(variances)
+    whole = (levels > reach) & (levels < 1 - reach)
+    chosen = whole if counts[whole].sum() > 0.1 * counts.sum() else np.ones_like(whole)
+    line = _fit_line(levels[chosen], variances[chosen], counts[chosen])
+    return replace(line, signals=tuple(levels.tolist()), variances=tuple(variances.tolist()))
 
 
 def _fit_line(level: Floats, noise: Floats, counts: Floats) -> NoiseModel:
@@ -127,8 +173,11 @@ def measure_difference(pair: Pair) -> Difference:
     difference = (first - second)[..., 1:-1, 1:-1].flatten()
     # Least squares by the normal equations; the small term is for a scene without any slope.
     normal = columns.T @ columns + 1e-9 * len(columns) * torch.eye(3, dtype=torch.float64)
-    shift_x, shift_y, offset = torch.linalg.solve(normal, columns.T @ difference).tolist()
-    return Difference((shift_x**2 + shift_y**2) ** 0.5, offset)
+    fitted = torch.linalg.solve(normal, columns.T @ difference)
+    rest = (difference - columns @ fitted).square().mean()
+    errors = (rest * torch.linalg.inv(normal).diagonal()).sqrt().tolist()
+    shift_x, shift_y, offset = fitted.tolist()
+    return Difference(math.hypot(shift_x, shift_y), offset, math.hypot(*errors[:2]), errors[2])
 
 
 def _smoothed(image: Tensor) -> Tensor:

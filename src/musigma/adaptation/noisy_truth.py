@@ -82,7 +82,7 @@ def calibrate_on_noisy(
     for group, histogram in residuals.by_sigma.items():
         histogram.sums[1] -= ratio * of_noise.by_sigma[group].sums[1]
     calibration = fit(residuals, "isotonic", coverage=DEFAULT_COVERAGE, other_coverages=COVERAGES)
-    fitted = NoiseModel(std=noise.std * ratio**0.5, gain=noise.gain * ratio)
+    fitted = noise.times(ratio)
     conditions = protocol.as_json() | {"degradation": NOISY_PAIRS, "target_noise": fitted.as_json()}
     return NoisyCalibration(
         replace(calibration, protocol=conditions, data=describe_data(dataset)), fitted

@@ -34,7 +34,7 @@ class State:
     settings: Settings
     prepared: bool = False
     before: dict[str, Any] | None = None
-    noise: dict[str, float] | None = None
+    noise: dict[str, Any] | None = None
     warnings: list[str] = field(default_factory=list)
     seconds: float | None = None
     finished: bool = False
