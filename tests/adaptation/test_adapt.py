@@ -271,3 +271,10 @@ def test_a_gpu_gets_larger_batches(folder, tmp_path):
         make_recipe(source, tmp_path, seconds=60, on_gpu=on_gpu, seed=0) for on_gpu in (False, True)
     )
     assert small.batch < large.batch
+
+
+@pytest.mark.parametrize(("each", "expected"), [(1, 5), (3, 2), (100, 1)])
+def test_validations_take_a_small_part_of_the_time(folder, tmp_path, each, expected):
+    options = {"seconds": 60, "seconds_per_validation": each, "on_gpu": False, "seed": 0}
+    recipe = make_recipe(find_source(settings_in(folder)), tmp_path, **options)
+    assert recipe.validations == expected

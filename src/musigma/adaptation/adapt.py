@@ -133,7 +133,6 @@ class Run:
         self.counts = count_parts(len(self.source.dataset.items))
         check_sizes(self.source.dataset.items)
         self.device = select_device_and_threads(device)
-        self.seconds_per_picture = 0.0
 
     @property
     def work(self) -> Path:
@@ -216,7 +215,7 @@ class Run:
                 before = measure_on_noisy(model, held_back, self.protocol, progress=progress)
             else:
                 before = self._evaluate_start(model, held_back, progress)
-        self.seconds_per_picture = (time.monotonic() - began) / len(held_back.items)
+        self.state.seconds_per_picture = (time.monotonic() - began) / len(held_back.items)
         self.state.before = before
         self.state.save()
 
@@ -236,7 +235,7 @@ class Run:
         if self.state.seconds is None:
             # After training, the calibration pictures are restored once, those held back twice.
             restored = self.counts["calibration"] + 2 * self.counts["held-back"]
-            closing = CLOSING_SECONDS + restored * self.seconds_per_picture
+            closing = CLOSING_SECONDS + restored * self.state.seconds_per_picture
             closing += INPUT_SECONDS * min(sum(self.counts.values()), MAX_INPUTS)
             budget = 60 * self.settings.minutes
             left = budget - (time.monotonic() - self.started) - closing
@@ -246,6 +245,7 @@ class Run:
             self.source,
             self.work,
             seconds=self.state.seconds,
+            seconds_per_validation=self.counts["validation"] * self.state.seconds_per_picture,
             on_gpu=self.device.type == "cuda",
             seed=self.settings.seed,
             noise=self.noise,

@@ -24,7 +24,10 @@ PATCHES = {1: 96, 2: 32, 3: 24, 4: 24}
 
 ON_CPU: Mapping[str, Any] = {"batch": 8, "ema": 0.99, "learning_rate": 2e-4}
 ON_GPU: Mapping[str, Any] = {"batch": 32, "ema": 0.999, "learning_rate": 3e-4}
-NUM_VALIDATIONS = 5
+MAX_VALIDATIONS = 5
+VALIDATION_SHARE = 0.1
+"""Share of the time that validations before the last one may take."""
+
 SIGMA_DEPTH = 4
 
 
@@ -35,6 +38,7 @@ def make_recipe(
     seconds: float,
     on_gpu: bool,
     seed: int,
+    seconds_per_validation: float = 0.0,
     noise: NoiseModel | None = None,
 ) -> Recipe:
     """Return the recipe that adapts the weights of a source to its pictures.
@@ -45,6 +49,7 @@ def make_recipe(
         seconds: Time of the training.
         on_gpu: Whether a GPU trains.
         seed: Decides patches and noise.
+        seconds_per_validation: Time of a validation.
         noise: Noise of the targets, where these are noisy.
     """
     network = source.model.network
@@ -76,7 +81,7 @@ def make_recipe(
         seed=seed,
         log_every=10,
         save_every=100,
-        validations=NUM_VALIDATIONS,
+        validations=_num_validations(seconds, seconds_per_validation),
         keep_best=True,
         **(ON_GPU if on_gpu else ON_CPU),
     )
@@ -105,6 +110,11 @@ def noisy_objective(noise: NoiseModel) -> str:
     typical = noise.std**2 + 0.5 * noise.gain
     settings = f"noise_std={noise.std:.6g}, noise_gain={noise.gain:.6g}"
     return f"l2 + {NOISY_SIGMA_WEIGHT / typical:.3g} * sigma_variance({settings})"
+
+
+def _num_validations(seconds: float, each: float) -> int:
+    fitting = int(VALIDATION_SHARE * seconds / each) if each else MAX_VALIDATIONS
+    return max(1, min(fitting, MAX_VALIDATIONS))
 
 
 def _channels(network: WithSigma) -> Any:

@@ -26,6 +26,7 @@ class State:
         before: What the weights of the start reached on the pictures held back.
         noise: Noise of the targets, where these are noisy.
         warnings: What the user should know of the pictures.
+        seconds_per_picture: Time to restore and measure a picture.
         seconds: Time of the training, fixed when it begins.
         finished: Whether all files are written.
     """
@@ -36,6 +37,7 @@ class State:
     before: dict[str, Any] | None = None
     noise: dict[str, Any] | None = None
     warnings: list[str] = field(default_factory=list)
+    seconds_per_picture: float = 0.0
     seconds: float | None = None
     finished: bool = False
 
@@ -71,7 +73,9 @@ def open_state(folder: Path, settings: Settings, *, resume: bool) -> State:
     return state
 
 
-_KEYS = ("prepared", "before", "noise", "warnings", "seconds", "finished")
+_KEYS = (
+    *("prepared", "before", "noise", "warnings", "seconds_per_picture", "seconds", "finished"),
+)
 
 
 def _read(path: Path) -> dict[str, Any]:
