@@ -13,7 +13,7 @@ from PIL import Image
 import musigma
 from helpers.runs import send_signal_at
 from musigma.adaptation import fine_tuning
-from musigma.adaptation.adapt import adapt
+from musigma.adaptation.adapt import adapt, gain_is_certain
 from musigma.adaptation.fine_tuning import make_recipe, noisy_objective, objective_of
 from musigma.adaptation.noise_model import NoiseModel
 from musigma.adaptation.source import Settings, find_source
@@ -113,11 +113,11 @@ def test_the_record_has_before_and_after_on_the_pictures_held_back(adapted, fold
     record = load_record(folder / "out" / "record.json")
     result = record.result
     assert result["pictures"] == {
-        "training": 5, "validation": 2, "calibration": 9, "held_back": 4
+        "training": 5, "validation": 3, "calibration": 9, "held_back": 3
     }  # fmt: skip
     assert result["psnr_y"] > result["before"]["psnr_y"] + 0.5
     assert 0.8 < result["coverage"] < 0.97
-    assert len(record.images) == 4
+    assert len(record.images) == 3
     text = (folder / "out" / "record.json").read_text()
     assert str(folder) not in text  # no private path is published
     assert str(folder) not in (folder / "out" / "README.md").read_text()
@@ -127,14 +127,14 @@ def test_the_report_is_one_file_that_runs_nothing(adapted, folder):
     page = (folder / "out" / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 18
     assert "<script" not in page
-    assert "4 held back" in page
+    assert "3 held back" in page
     assert "without a guarantee" in page
     assert "{{" not in page
 
 
 def test_what_is_done_is_said(adapted):
     assert adapted[1] == [
-        "20 pictures: 5 for training, 2 for validation, 9 for calibration, 4 held back"
+        "20 pictures: 5 for training, 3 for validation, 9 for calibration, 3 held back"
     ]
 
 
@@ -177,6 +177,31 @@ def test_weights_that_cannot_be_improved_stay_as_they_are(folder, tmp_path, monk
     assert result.model.calibration != load(start).calibration
     assert result.record.result["psnr_y"] == result.record.result["before"]["psnr_y"]
     assert "did not improve" in (tmp_path / "out" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("gains", "expected"),
+    [
+        ([0.2, 0.1, 0.3], True),
+        ([0.5, -0.1, 0.2], True),
+        ([0.9, -0.4, -0.3], False),
+        ([-0.2, -0.1, -0.3], False),
+        ([0.0, 0.0, 0.0], False),
+    ],
+)
+def test_a_gain_must_be_larger_than_its_standard_error(gains, expected):
+    assert gain_is_certain(gains) is expected
+
+
+def test_the_start_is_written_where_the_gain_is_not_certain(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr("musigma.adaptation.adapt.gain_is_certain", lambda _: False)
+    result = adapt(settings_in(folder), tmp_path / "out", device="cpu")
+    assert not result.improved
+    start, kept = (load(path).network.state_dict() for path in (
+        folder / "x2.safetensors", tmp_path / "out" / "model.safetensors"
+    ))  # fmt: skip
+    assert all(torch.equal(value, kept[name]) for name, value in start.items())
+    assert result.model.digest == load(tmp_path / "out" / "model.safetensors").digest
 
 
 def test_pairs_bring_their_scale(folder, tmp_path):

@@ -1,12 +1,14 @@
 """Adapt weights to pictures of one's own: split, train, calibrate, measure, report."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from musigma.adaptation.crops import Progress, check_sizes, write_crops
 from musigma.adaptation.fine_tuning import make_recipe
@@ -27,10 +29,11 @@ from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.record import Record, provenance
 from musigma.evaluation.reference import measure_reference
 from musigma.evaluation.restored_pairs import read_pair
-from musigma.model import Model, load
+from musigma.model import Model, load, save
 from musigma.networks import num_params
 from musigma.prediction.device import select_device_and_threads
-from musigma.training.trainer import train
+from musigma.training.run_log import validated_psnr
+from musigma.training.trainer import WEIGHTS, train
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.fitting import fit
 from musigma.uncertainty.methods import COVERAGES, DEFAULT_COVERAGE, Method
@@ -114,6 +117,20 @@ def adapt(
     run.measure_start()
     run.train()
     return run.finish()
+
+
+def gain_is_certain(gains: Sequence[float]) -> bool:
+    """Return whether weights are better than others, and not by the chance of the pictures.
+
+    Args:
+        gains: Differences of PSNR, one for each picture; their mean must exceed its standard error.
+
+    Example:
+        >>> gain_is_certain([0.2, 0.1, 0.3]), gain_is_certain([0.9, -0.4, -0.3])
+        (True, False)
+    """
+    error = float(np.std(gains, ddof=1)) / len(gains) ** 0.5
+    return float(np.mean(gains)) > max(error, 0.0)
 
 
 class Run:
@@ -216,8 +233,16 @@ class Run:
             else:
                 before = self._evaluate_start(model, held_back, progress)
         self.state.seconds_per_picture = (time.monotonic() - began) / len(held_back.items)
+        with self.show.bar("measuring the start") as progress:
+            self.state.validation = self._validated(model, progress)
         self.state.before = before
         self.state.save()
+
+    def _validated(self, model: Model, progress: Progress) -> dict[str, float]:
+        """Return the PSNR of each picture for validation."""
+        dataset = self.part("validation")
+        scores = evaluate(model.network, dataset, self.protocol, progress=progress).images
+        return {name: validated_psnr(values) or 0.0 for name, values in scores.items()}
 
     def _evaluate_start(
         self, model: Model, held_back: Dataset, progress: Progress
@@ -233,8 +258,9 @@ class Run:
     def train(self) -> None:
         """Train for the time that is left, and keep the best weights, the start among them."""
         if self.state.seconds is None:
-            # After training, the calibration pictures are restored once, those held back twice.
-            restored = self.counts["calibration"] + 2 * self.counts["held-back"]
+            # After training, the pictures held back are restored twice, the others once.
+            once = self.counts["calibration"] + self.counts["validation"]
+            restored = once + 2 * self.counts["held-back"]
             closing = CLOSING_SECONDS + restored * self.state.seconds_per_picture
             closing += INPUT_SECONDS * min(sum(self.counts.values()), MAX_INPUTS)
             budget = 60 * self.settings.minutes
@@ -255,7 +281,7 @@ class Run:
 
     def finish(self) -> Adapted:
         """Calibrate, measure, and write weights, card, report and record."""
-        model = load(self.work / RUN / "weights.safetensors").to(self.device)
+        model = self._chosen()
         training = model.metadata["training"]
         model = replace(model, name=self.folder.resolve().name, metadata=self._metadata(training))
         model, noisy = self._calibrated(model)
@@ -279,6 +305,21 @@ class Run:
         self.state.finished = True
         self.state.save()
         return Adapted(model, record, self.folder, improved=training["steps"] > 0)
+
+    def _chosen(self) -> Model:
+        """Return the trained weights, or those of the start where the gain may be chance."""
+        trained = load(self.work / RUN / WEIGHTS).to(self.device)
+        training = trained.metadata["training"]
+        if not training["steps"]:
+            return trained
+        with self.show.bar("validating") as progress:
+            after = self._validated(trained, progress)
+        if gain_is_certain([after[name] - psnr for name, psnr in self.state.validation.items()]):
+            return trained
+        # Saved and loaded, so that the digest is that of the file that is written later.
+        path = self.work / RUN / "start.safetensors"
+        save(path, self.source.model.network, training=training | {"steps": 0})
+        return load(path).to(self.device)
 
     def _metadata(self, training: dict[str, Any]) -> dict[str, Any]:
         start = self.source.model

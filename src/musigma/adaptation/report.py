@@ -141,8 +141,9 @@ def _lead(report: Report) -> str:
     after, before = (_psnr(values) for values in (report.record.result, _before(report)))
     if not steps:
         text = (
-            f"Training did not improve {report.start_name} on the pictures for validation. Its "
-            "results are kept as they are; only its error bars are fitted to these pictures."
+            f"Training did not improve {report.start_name} by more than chance on the pictures for "
+            "validation. Its results are kept as they are; only its error bars are fitted to "
+            "these pictures."
         )
     elif after is None or before is None:
         text = f"{report.start_name} was trained further on these pictures."

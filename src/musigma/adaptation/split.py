@@ -20,14 +20,15 @@ class Share(NamedTuple):
 
 
 SHARES: dict[Part, Share] = {
-    "validation": Share(every=10, least=2, most=20),
+    "validation": Share(every=6, least=3, most=20),
     "calibration": Share(every=3, least=9, most=100),
-    "held-back": Share(every=5, least=4, most=50),
+    "held-back": Share(every=5, least=3, most=50),
 }
 """All parts but training, which gets the other pictures.
 
 Nine pictures are the least with which a coverage of 0.9 means anything: of ten pictures, one may be
-missed. More pictures than the most would cost time that training needs.
+missed. The pictures for validation decide whether the start was improved. More pictures than the
+most would cost time that training needs.
 """
 
 LEAST_TRAINING = 5
@@ -43,7 +44,7 @@ def count_parts(num_pictures: int) -> dict[Part, int]:
 
     Example:
         >>> count_parts(30)
-        {'training': 11, 'validation': 3, 'calibration': 10, 'held-back': 6}
+        {'training': 9, 'validation': 5, 'calibration': 10, 'held-back': 6}
     """
     if num_pictures < LEAST_PICTURES:
         least: dict[Part, int] = {"training": LEAST_TRAINING}
@@ -64,8 +65,8 @@ def in_words(counts: Mapping[Part, int]) -> str:
     """Say how many pictures each part has.
 
     Example:
-        >>> in_words({"training": 5, "validation": 2, "calibration": 9, "held-back": 4})
-        '5 for training, 2 for validation, 9 for calibration, 4 held back'
+        >>> in_words({"training": 5, "validation": 3, "calibration": 9, "held-back": 3})
+        '5 for training, 3 for validation, 9 for calibration, 3 held back'
     """
     texts = {"held-back": "held back"}
     return ", ".join(f"{count} {texts.get(part, f'for {part}')}" for part, count in counts.items())

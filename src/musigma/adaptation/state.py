@@ -24,6 +24,7 @@ class State:
         settings: What decides the run.
         prepared: Whether the windows are cut.
         before: What the weights of the start reached on the pictures held back.
+        validation: PSNR of the start on each picture for validation.
         noise: Noise of the targets, where these are noisy.
         warnings: What the user should know of the pictures.
         seconds_per_picture: Time to restore and measure a picture.
@@ -35,6 +36,7 @@ class State:
     settings: Settings
     prepared: bool = False
     before: dict[str, Any] | None = None
+    validation: dict[str, float] = field(default_factory=dict)
     noise: dict[str, Any] | None = None
     warnings: list[str] = field(default_factory=list)
     seconds_per_picture: float = 0.0
@@ -74,7 +76,8 @@ def open_state(folder: Path, settings: Settings, *, resume: bool) -> State:
 
 
 _KEYS = (
-    *("prepared", "before", "noise", "warnings", "seconds_per_picture", "seconds", "finished"),
+    *("prepared", "before", "validation", "noise", "warnings"),
+    *("seconds_per_picture", "seconds", "finished"),
 )
 
 

@@ -135,8 +135,8 @@ def _show(adapted: "Adapted") -> None:
     before = after["before"]
     if not adapted.improved:
         print_line(
-            "training did not improve the start: its results are kept, and only the error bars are "
-            "fitted to these pictures"
+            "training did not improve the start by more than chance: its results are kept, and "
+            "only the error bars are fitted to these pictures"
         )
     for key, name, factor, unit in (
         ("psnr_y", "PSNR of luma", 1, " dB"),
