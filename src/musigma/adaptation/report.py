@@ -245,8 +245,8 @@ def _strips(report: Report, examples: Sequence[Example]) -> str:
         for name, example in chosen.items()
     ]
     text = (
-        "The middle of three of the pictures held back. The maps share one scale: black is no "
-        "error, bright a large one."
+        "The middle of three of the pictures held back. The two maps of a picture share a scale: "
+        "black is no error, bright a large one."
     )
     return (
         f'<section class="mu-panel"><h2>Pictures</h2><p class="mu-quiet">{text}</p>'
