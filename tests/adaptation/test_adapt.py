@@ -113,11 +113,11 @@ def test_the_record_has_before_and_after_on_the_pictures_held_back(adapted, fold
     record = load_record(folder / "out" / "record.json")
     result = record.result
     assert result["pictures"] == {
-        "training": 5, "validation": 3, "calibration": 9, "held_back": 3
+        "training": 4, "validation": 3, "calibration": 9, "held_back": 4
     }  # fmt: skip
     assert result["psnr_y"] > result["before"]["psnr_y"] + 0.5
     assert 0.8 < result["coverage"] < 0.97
-    assert len(record.images) == 3
+    assert len(record.images) == 4
     text = (folder / "out" / "record.json").read_text()
     assert str(folder) not in text  # no private path is published
     assert str(folder) not in (folder / "out" / "README.md").read_text()
@@ -127,14 +127,14 @@ def test_the_report_is_one_file_that_runs_nothing(adapted, folder):
     page = (folder / "out" / "report.html").read_text()
     assert page.count("data:image/png;base64,") == 18
     assert "<script" not in page
-    assert "3 held back" in page
+    assert "4 held back" in page
     assert "without a guarantee" in page
     assert "{{" not in page
 
 
 def test_what_is_done_is_said(adapted):
     assert adapted[1] == [
-        "20 pictures: 5 for training, 3 for validation, 9 for calibration, 3 held back"
+        "20 pictures: 4 for training, 3 for validation, 9 for calibration, 4 held back"
     ]
 
 

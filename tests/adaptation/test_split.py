@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from musigma.adaptation.split import LEAST_PICTURES, PARTS, SHARES, count_parts, split
+from musigma.adaptation.split import (
+    LEAST_PICTURES,
+    LEAST_TRAINING,
+    PARTS,
+    SHARES,
+    count_parts,
+    split,
+)
 from musigma.datasets.catalog import Item
 from musigma.types import DataError
 
@@ -26,7 +33,7 @@ def test_every_picture_is_in_one_part(num):
 @pytest.mark.parametrize("num", [LEAST_PICTURES, 30, 117, 5000])
 def test_every_part_has_enough_and_measuring_does_not_take_all(num):
     counts = count_parts(num)
-    assert counts["training"] >= 5
+    assert counts["training"] >= LEAST_TRAINING
     for part, share in SHARES.items():
         assert share.least <= counts[part] <= share.most
 

@@ -22,7 +22,7 @@ class Share(NamedTuple):
 SHARES: dict[Part, Share] = {
     "validation": Share(every=6, least=3, most=20),
     "calibration": Share(every=3, least=9, most=100),
-    "held-back": Share(every=5, least=3, most=50),
+    "held-back": Share(every=5, least=4, most=50),
 }
 """All parts but training, which gets the other pictures.
 
@@ -31,7 +31,7 @@ missed. The pictures for validation decide whether the start was improved. More 
 most would cost time that training needs.
 """
 
-LEAST_TRAINING = 5
+LEAST_TRAINING = 4
 LEAST_PICTURES = LEAST_TRAINING + sum(share.least for share in SHARES.values())
 """With fewer pictures there is nothing to adapt to."""
 
@@ -65,8 +65,8 @@ def in_words(counts: Mapping[Part, int]) -> str:
     """Say how many pictures each part has.
 
     Example:
-        >>> in_words({"training": 5, "validation": 3, "calibration": 9, "held-back": 3})
-        '5 for training, 3 for validation, 9 for calibration, 3 held back'
+        >>> in_words({"training": 4, "validation": 3, "calibration": 9, "held-back": 4})
+        '4 for training, 3 for validation, 9 for calibration, 4 held back'
     """
     texts = {"held-back": "held back"}
     return ", ".join(f"{count} {texts.get(part, f'for {part}')}" for part, count in counts.items())
