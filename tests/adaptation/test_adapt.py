@@ -115,7 +115,7 @@ def test_the_record_has_before_and_after_on_the_pictures_held_back(adapted, fold
     assert result["pictures"] == {
         "training": 4, "validation": 3, "calibration": 9, "held_back": 4
     }  # fmt: skip
-    assert result["psnr_y"] > result["before"]["psnr_y"] + 0.5
+    assert result["psnr_y"] > result["before"]["psnr_y"] + 0.2
     assert 0.8 < result["coverage"] < 0.97
     assert len(record.images) == 4
     text = (folder / "out" / "record.json").read_text()
