@@ -83,7 +83,7 @@ def make_recipe(
         compile=False,
         seed=seed,
         log_every=10,
-        save_every=100,
+        save_every=50,
         validations=_num_validations(seconds, seconds_per_validation),
         keep_best=True,
         **(ON_GPU if on_gpu else ON_CPU),
