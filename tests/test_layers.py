@@ -32,6 +32,7 @@ ALLOWED["evaluation"] = {*ALLOWED["model"], "model", "datasets", "degradations"}
 ALLOWED["training"] = {*ALLOWED["evaluation"], "losses", "evaluation"}
 ALLOWED["adaptation"] = {*ALLOWED["training"], "training", "restoration"}
 ALLOWED["app"] = {*ALLOWED["restoration"], "restoration", "datasets", "degradations"}
+ALLOWED["napari_plugin"] = {*ALLOWED["app"], "app"}
 ALLOWED["cli"] = {*ALLOWED["adaptation"], "adaptation", "app"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = ALLOWED["training"]  # imports a name when it is first used

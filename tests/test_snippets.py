@@ -27,6 +27,7 @@ REASONS = (
     "needs Lightning",
     "needs a Ray cluster",
     "needs a server",
+    "needs a screen",
     "needs a released file",
     "needs the released file imdn_x2.pth and the training data",
     "needs a checkout",

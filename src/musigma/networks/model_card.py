@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from musigma.networks.base import Network
 from musigma.networks.registry import create, entry
@@ -76,6 +75,9 @@ def macs(network: Network, *, height: int, width: int) -> int:
 def _macs_by_part(network: Network, height: int, width: int) -> dict[str, int]:
     device = next((p.device for p in network.parameters()), torch.device("meta"))
     degraded = torch.zeros(1, network.in_channels, height, width, device=device)
+    # It imports triton, whose LLVM must not meet that of Mesa in the process of a viewer.
+    from torch.utils.flop_counter import FlopCounterMode
+
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         network(degraded)
     parts = counter.get_flop_counts()

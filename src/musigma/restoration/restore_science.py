@@ -6,7 +6,8 @@ needs the memory of some of its rows.
 
 import math
 import time
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -58,7 +59,7 @@ class ScienceRecord:
     """How a scientific file was restored.
 
     Attributes:
-        format: ``GeoTIFF``, ``OME-TIFF``, ``FITS`` or ``EXR``.
+        format: One of those of `ScienceImage`.
         bands: Names of the planes that were restored.
         applied: Whether the network saw the planes one by one or together, in words.
         low: The value that the network saw as 0.
@@ -82,7 +83,7 @@ class ScienceRecord:
 
 
 class Outcome(NamedTuple):
-    """What `restore_science` says about a file that it has written."""
+    """What `restore_planes` says about planes that it has restored."""
 
     record: ScienceRecord
     options: Options
@@ -144,16 +145,45 @@ def restore_science(
         engine: What runs the network.
         progress: Called after each tile with the number done and the number in all.
     """
-    start = time.perf_counter()
     _check(source, options)
     image = open_science(source.path, format_name, max_pixels=options.max_pixels)
     with closing(image):
-        task = _prepare(model, image, options, engine)
-        notes = _notes(model, task)
-        result = Result(scale=model.scale, has_errors=model.has_sigma, notes=notes)
-        with science_writer(options.folder / source.name, image, result) as writer:
-            num_tiles = _restore_groups(task, engine, writer, progress)
-            _enlarge_others(image, model.scale, writer)
+        return restore_planes(
+            model,
+            image,
+            options,
+            engine=engine,
+            open_writer=lambda result: science_writer(options.folder / source.name, image, result),
+            progress=progress,
+        )
+
+
+def restore_planes(
+    model: Model,
+    image: ScienceImage,
+    options: Options,
+    *,
+    engine: Engine,
+    open_writer: Callable[[Result], AbstractContextManager[PlaneWriter]],
+    progress: Progress | None = None,
+) -> Outcome:
+    """Restore planes of values, and hand them over in their units, from top to bottom.
+
+    Args:
+        model: The model.
+        image: The planes.
+        options: How to restore them.
+        engine: What runs the network.
+        open_writer: Is told about the result and returns what takes its rows.
+        progress: Called after each tile with the number done and the number in all. An error that
+            it raises ends the work.
+    """
+    start = time.perf_counter()
+    task = _prepare(model, image, options, engine)
+    result = Result(scale=model.scale, has_errors=model.has_sigma, notes=_notes(model, task))
+    with open_writer(result) as writer:
+        num_tiles = _restore_groups(task, engine, writer, progress)
+        _enlarge_others(image, model.scale, writer)
     return Outcome(
         record=task.record,
         options=task.options,
