@@ -31,9 +31,10 @@ ALLOWED["restoration"] = {*ALLOWED["model"], "model"}
 ALLOWED["evaluation"] = {*ALLOWED["model"], "model", "datasets", "degradations"}
 ALLOWED["training"] = {*ALLOWED["evaluation"], "losses", "evaluation"}
 ALLOWED["wrapping"] = {*ALLOWED["training"], "training"}
+ALLOWED["adaptation"] = {*ALLOWED["training"], "training", "restoration"}
 ALLOWED["app"] = {*ALLOWED["restoration"], "restoration", "datasets", "degradations"}
 ALLOWED["napari_plugin"] = {*ALLOWED["app"], "app"}
-ALLOWED["cli"] = {*ALLOWED["training"], "restoration", "training", "wrapping", "app"}
+ALLOWED["cli"] = {*ALLOWED["adaptation"], "adaptation", "wrapping", "app"}
 ALLOWED["__main__"] = {"cli"}
 ALLOWED["__init__"] = {*ALLOWED["wrapping"], "wrapping"}  # imports a name when it is first used
 

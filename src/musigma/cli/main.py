@@ -10,9 +10,7 @@ import typer
 
 from musigma._version import __version__
 from musigma.cli import (
-    app as app_command,
-)
-from musigma.cli import (
+    adapt,
     calibrate,
     demo,
     denoise,
@@ -23,6 +21,9 @@ from musigma.cli import (
     train,
     upscale,
     wrap,
+)
+from musigma.cli import (
+    app as app_command,
 )
 from musigma.cli.common import print_error, results
 from musigma.types import MusigmaError
@@ -97,6 +98,7 @@ for command in (
     denoise,
     evaluate,
     calibrate,
+    adapt,
     models,
     train,
     wrap,

@@ -93,12 +93,16 @@ def purpose_of(metadata: Mapping[str, Any]) -> str:
         'enlarges by 2; trained on bicubically reduced images'
         >>> purpose_of({"scale": 1, "training": {"recipe": {"noise_std": [0, 50]}}})
         'removes Gaussian noise of level 0 to 50'
+        >>> purpose_of({"scale": 1, "training": {"recipe": {"degrade": "pairs"}}})
+        'restores at the same size; trained on pairs of input and target'
     """
     scale = metadata.get("scale", 1)
     recipe = metadata.get("training", {}).get("recipe", {})
     verb = f"enlarges by {scale}" if scale > 1 else "restores at the same size"
     if recipe.get("degrade") == "photo":
         return f"{verb}; for photographs: blurred, noisy, saved as JPEG, shrunk by any program"
+    if recipe.get("degrade") == "pairs":
+        return f"{verb}; trained on pairs of input and target"
     if recipe.get("degrade"):
         return f"{verb}; trained on images degraded by {recipe['degrade']}"
     if recipe.get("noise_std") is not None:

@@ -38,7 +38,7 @@ _RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
     (("batch",), "from 1 to 65536", lambda n: 1 <= n <= 65536),
     (("patch", "sigma_width"), "from 1 to 4096", lambda n: 1 <= n <= 4096),
     (
-        ("validate_every", "save_every", "clip"),
+        ("validate_every", "validations", "save_every", "clip"),
         "zero or more and below 1e15",
         lambda n: 0 <= n < 1e15,
     ),
@@ -99,6 +99,10 @@ class Recipe:
         seed: Decides the initial weights, the patches and the noise.
         log_every: Steps between two log lines.
         validate_every: Steps between two validations; zero to validate only at the end.
+        validations: Validations that are spread evenly over the budget, for a budget in seconds;
+            zero for those of ``validate_every`` alone.
+        keep_best: Whether the weights with the best validation are written in place of the last
+            ones. The weights that the run starts from take part.
         save_every: Steps between two checkpoints; zero to save only at the end.
     """
 
@@ -137,6 +141,8 @@ class Recipe:
     seed: int = 0
     log_every: int = 100
     validate_every: int = 0
+    validations: int = 0
+    keep_best: bool = False
     save_every: int = 0
 
     def __post_init__(self) -> None:
@@ -152,6 +158,8 @@ class Recipe:
             raise ConfigError("give the budget either as steps or as seconds")
         if self.keep_mean and not (self.sigma and self.start_from):
             raise ConfigError("keep_mean needs sigma = true, and weights to start_from")
+        if self.keep_best and not self.validation:
+            raise ConfigError("keep_best needs a set for validation, on which weights are compared")
         self._check_numbers()
         self._check_data()
         self._check_objective()
