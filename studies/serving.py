@@ -29,6 +29,7 @@ import torch
 from PIL import Image
 
 from musigma.datasets.demo_photo import portrait
+from musigma.evaluation.evaluate import describe_model
 from musigma.evaluation.record import Record, provenance
 from musigma.images.image_io import write_image
 from musigma.model import load
@@ -317,7 +318,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(name, json.dumps(result[name], indent=1), flush=True)
     Record(
         kind="benchmark",
-        model={"name": "photo", "scale": 2, "digest": load("photo", scale=2).digest},
+        model=describe_model(load("photo", scale=2)),
         protocol={"name": "serving", "threads": torch.get_num_threads()},
         data={"name": "the photo of the demo, and pictures made by code", "hash": "generated"},
         result=result,

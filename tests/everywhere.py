@@ -13,7 +13,7 @@ import time
 EXACT_TILES = "tests/prediction/test_exact_tiles.py"
 TILED = (
     *("carn-m", "drunet-small", "edsr-baseline", "ffdnet", "fsrcnn", "ircnn", "rpcnn-grey"),
-    *("srcnn", "swinir-light"),
+    *("safmn", "span-s", "srcnn", "swinir-light"),
 )
 TESTS = (
     *(

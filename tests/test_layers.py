@@ -30,10 +30,13 @@ ALLOWED["model"] = {*ALLOWED["uncertainty"], "uncertainty", "hub"}
 ALLOWED["restoration"] = {*ALLOWED["model"], "model"}
 ALLOWED["evaluation"] = {*ALLOWED["model"], "model", "datasets", "degradations"}
 ALLOWED["training"] = {*ALLOWED["evaluation"], "losses", "evaluation"}
+ALLOWED["wrapping"] = {*ALLOWED["training"], "training"}
+ALLOWED["adaptation"] = {*ALLOWED["training"], "training", "restoration"}
 ALLOWED["app"] = {*ALLOWED["restoration"], "restoration", "datasets", "degradations"}
-ALLOWED["cli"] = {*ALLOWED["training"], "restoration", "training", "app"}
+ALLOWED["napari_plugin"] = {*ALLOWED["app"], "app"}
+ALLOWED["cli"] = {*ALLOWED["adaptation"], "adaptation", "wrapping", "app"}
 ALLOWED["__main__"] = {"cli"}
-ALLOWED["__init__"] = ALLOWED["training"]  # imports a name when it is first used
+ALLOWED["__init__"] = {*ALLOWED["wrapping"], "wrapping"}  # imports a name when it is first used
 
 FILES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 

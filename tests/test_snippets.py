@@ -27,10 +27,12 @@ REASONS = (
     "needs Lightning",
     "needs a Ray cluster",
     "needs a server",
+    "needs a screen",
     "needs a released file",
     "needs the released file imdn_x2.pth and the training data",
     "needs a checkout",
     "needs a repository of the hub",
+    "takes ten minutes",
 )
 PICTURES = (
     "photo.png",
@@ -68,6 +70,8 @@ def folder(tmp_path, monkeypatch) -> Path:
         draw(tmp_path / name, 56, 60, seed)
     for seed in range(2):
         draw(tmp_path / "photos" / f"{seed}.png", 56, 60, seed)
+    for seed in range(20):
+        draw(tmp_path / "own" / f"{seed}.png", 96, 96, seed)
     for seed in range(9):
         draw(tmp_path / "held_out" / f"{seed}.png", 24, 28, seed)
         draw(tmp_path / "truth" / f"{seed}.png", 24, 28, seed)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from musigma.prediction.predict import predict
     from musigma.types import MusigmaError, Prediction
     from musigma.uncertainty.calibration import Calibration
+    from musigma.wrapping import wrap
 
 _HOMES = {
     "Model": "musigma.model",
@@ -42,6 +43,7 @@ _HOMES = {
     "register": "musigma.networks",
     "save": "musigma.model",
     "with_sigma": "musigma.networks",
+    "wrap": "musigma.wrapping",
     "write_image": "musigma.images.image_io",
 }
 
@@ -65,6 +67,7 @@ __all__ = [
     "register",
     "save",
     "with_sigma",
+    "wrap",
     "write_image",
 ]
 

@@ -24,9 +24,10 @@ from musigma.hub import (
     write_folder,
 )
 from musigma.images.conversion import ImageLike, as_batch
-from musigma.networks import Network, create, entries
+from musigma.networks import Network, create, entries, mean_only
 from musigma.networks.joint_head import FieldBank, JointHead, JointNetwork
 from musigma.networks.sigma_branch import WithSigma
+from musigma.networks.stored_tensors import read_stored_tensors
 from musigma.networks.weights_file import (
     WeightsFile,
     build_skeleton,
@@ -47,6 +48,7 @@ from musigma.prediction.engines import (
     read_metadata,
 )
 from musigma.prediction.engines.base import device_of
+from musigma.prediction.foreign import RANGES, NetworkLike, open_network
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, Prediction, WeightsError, first_line, nearest
 from musigma.uncertainty.calibration import Calibration
@@ -419,6 +421,7 @@ class Model:
                 must have been measured with these weights.
             half: As for `save`.
         """
+        self._require_own_network("a folder for the hub")
         folder = Path(folder)
         check_results(results, name=self.name, digest=self.digest)
         self.save(folder / WEIGHTS, half=half)
@@ -446,6 +449,7 @@ class Model:
         """
         if self.onnx is not None:
             raise ConfigError("the model is an ONNX file already; copy the file")
+        self._require_own_network("an ONNX file")
         calibration = self.calibration if self.has_sigma else None
         export_onnx(
             self.network,
@@ -456,6 +460,13 @@ class Model:
             head=self.joint_head,
             opset=opset,
         )
+
+    def _require_own_network(self, form: str) -> None:
+        if self.network.info.is_black_box:
+            raise ConfigError(
+                f"{self.name} is a wrapped network, of which musigma has no layers; {form} cannot "
+                "be written. The method save writes its error bars"
+            )
 
     def stored_metadata(self) -> dict[str, Any]:
         """Return what a weights file of this model says: its metadata and its calibration."""
@@ -507,7 +518,14 @@ def _half_width(calibration: Calibration, sigma: Tensor) -> Tensor:
     return calibration.factor * std
 
 
-def load(model: str | Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
+def load(
+    model: str | Path,
+    *,
+    scale: int | None = None,
+    value_range: float | None = None,
+    network: NetworkLike | None = None,
+    trust_network: bool = False,
+) -> Model:
     """Load shipped weights by name, or any weights file by its path.
 
     Args:
@@ -518,12 +536,17 @@ def load(model: str | Path, *, scale: int | None = None, value_range: float | No
         scale: Zoom factor; needed for a name or a file that exists for several.
         value_range: Range that the layers of a bare state dict work in, where the file does not
             tell it: 255 for most released networks, 1 for networks trained with musigma.
+        network: For a file of ``musigma wrap``, the network that its error bars belong to, given as
+            it was given to `musigma.wrap`.
+        trust_network: Whether that network may be a TorchScript file, which is a program.
 
     Example:
         >>> load("bicubic", scale=2).scale
         2
     """
     name = str(model)
+    if network is not None:
+        return _load_wrapped(Path(model), network, scale, trust=trust_network)
     known = list({*shipped_weights(), *(registered.name for registered in entries())})
     if name in known:
         return _load_name(name, scale)
@@ -619,6 +642,25 @@ def _calibration_of(stored: Any, file_name: str, content: WeightsFile) -> Calibr
         reason = first_line(error)
         raise WeightsError(f"the calibration in {file_name} cannot be used: {reason}") from error
     return calibration
+
+
+def _load_wrapped(path: Path, network: NetworkLike, scale: int | None, *, trust: bool) -> Model:
+    """Load a file of ``musigma wrap`` together with the network that it belongs to."""
+    if not path.is_file():
+        raise WeightsError(f"there is no weights file {path}")
+    origin = read_stored_tensors(path).metadata.get("wraps", {})
+    value_range = origin.get("value_range") if isinstance(origin, dict) else None
+    known = value_range if value_range in RANGES else None
+    foreign = open_network(network, value_range=known, trust=trust)
+    content = read_weights_file(path, scale=scale, function=foreign.function)
+    if content.network.scale != foreign.scale:
+        raise WeightsError(
+            f"{path.name} is for a network that enlarges by {content.network.scale}, and "
+            f"{foreign.origin['name']} enlarges by {foreign.scale}"
+        )
+    answer = mean_only(content.network).get_buffer("answer")
+    foreign.check_is(origin, answer, path.name)
+    return replace(_model_of(content, path.name), name=str(foreign.origin["name"]))
 
 
 def _load_onnx(path: Path, scale: int | None) -> Model:

@@ -34,6 +34,7 @@ MEAN_TARGET_SIGMA = {
     "sigma_l1, attached": partial(F.sigma_l1, detach=False),
     "sigma_l2": F.sigma_l2,
     "sigma_quantile": partial(F.sigma_quantile, level=0.9),
+    "sigma_variance": F.sigma_variance,
     "laplace_nll": F.laplace_nll,
     "gaussian_nll": F.gaussian_nll,
     "beta_nll": F.beta_nll,
@@ -46,6 +47,7 @@ DETACHED = {
     "sigma_l1": (0, 1),
     "sigma_l2": (0, 1),
     "sigma_quantile": (0, 1),
+    "sigma_variance": (0,),
     "distillation": (1,),
     "udl_step2": (2,),
 }
@@ -250,6 +252,22 @@ def test_sigma_quantile_is_least_at_the_quantile():
     assert sigmas[torch.stack(values).argmin()].item() == pytest.approx(0.9)
 
 
+def test_sigma_variance_is_least_at_the_error_to_the_clean_target():
+    """The noise of the target, constant and growing with the signal, is not part of sigma."""
+    clean = torch.rand(200_000, dtype=torch.float64, generator=seeded(0))
+    draw = partial(torch.randn, clean.shape, dtype=torch.float64)
+    mean = clean + 0.05 * draw(generator=seeded(1))
+    noise = (0.1**2 + 0.02 * clean).sqrt() * draw(generator=seeded(2))
+    sigmas = torch.linspace(0.02, 0.08, 61, dtype=torch.float64)
+    values = [
+        F.sigma_variance(
+            mean, clean + noise, s.expand_as(mean), noise_std=0.1, noise_gain=0.02
+        ).mean()
+        for s in sigmas
+    ]
+    assert sigmas[torch.stack(values).argmin()].item() == pytest.approx(0.05, abs=0.004)
+
+
 # Values.
 
 
@@ -264,6 +282,7 @@ def test_sigma_quantile_is_least_at_the_quantile():
         ("sigma_l1", 0.25),
         ("sigma_l2", 0.0625),
         ("sigma_quantile", 0.1 * 0.25),
+        ("sigma_variance", (0.25 - 0.0625) ** 2),
         ("laplace_nll", math.log(0.5) + 0.5),
         ("gaussian_nll", math.log(0.5) + 0.125),
         ("beta_nll", 0.5 * (math.log(0.5) + 0.125)),

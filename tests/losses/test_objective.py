@@ -59,7 +59,9 @@ def by_function(name: str, generator: torch.Generator) -> Tensor:
             return F.expected_l1(mean, target, **drawn)
         case "learned_sigma":
             return F.learned_sigma(mean, target, sigma, **drawn)
-        case "sigma_l1" | "sigma_l2" | "laplace_nll" | "gaussian_nll" | "beta_nll" | "udl_step1":
+        case "sigma_l1" | "sigma_l2" | "sigma_variance" | "udl_step1":
+            return getattr(F, name)(mean, target, sigma)
+        case "laplace_nll" | "gaussian_nll" | "beta_nll":
             return getattr(F, name)(mean, target, sigma)
     return getattr(F, name)(mean, target)
 

@@ -31,6 +31,11 @@ def read(path):
         # Hui et al. 2019, table 5.
         pytest.param("imdn_x2.pth", 2, 38.00, marks=pytest.mark.slow),
         ("imdn_x4.pth", 4, 32.21),
+        # Wan et al. 2024; Kong et al. 2022, table 1; Zheng et al. 2024, tables 1 and 2.
+        ("spanx4_ch52.pth", 4, 32.20),
+        ("rlfn_x4.pth", 4, 32.24),
+        ("SMFANet_DF2K_100w_x4SR.pth", 4, 32.25),
+        pytest.param("SMFANet_plus_DF2K_100w_x4SR.pth", 4, 32.51, marks=pytest.mark.slow),
         # Measured on the luma that the network gives, of an input in 8 bits; with an input that is
         # not rounded either, 37.65, 33.77 and 31.45 were published.
         pytest.param("vdsr_y.pth", 2, 37.61, marks=pytest.mark.slow),
@@ -38,6 +43,7 @@ def read(path):
         pytest.param("vdsr_y.pth", 4, 31.44, marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.filterwarnings("ignore:.*255 is taken")
 def test_published_psnr_on_set5(file, scale, published):
     if not (CHECKPOINTS / file).is_file() or not SET5.is_dir():
         pytest.skip("MUSIGMA_DATA names no folder with Set5 and ../checkpoints")

@@ -220,3 +220,8 @@ def line_of(**changes):
 )
 def test_hostile_values_are_refused_in_one_line(changes, message):
     assert message in line_of(**changes)
+
+
+def test_the_best_weights_need_a_validation():
+    with pytest.raises(ConfigError, match="keep_best needs a set for validation"):
+        small_recipe(keep_best=True)

@@ -413,3 +413,45 @@ def test_a_picture_that_cannot_be_read_is_named(tmp_path):
         path.unlink()
     with pytest.raises(DataError, match="holds no images"):
         train(recipe, tmp_path / "run")
+
+
+def test_validations_are_spread_over_the_budget(tmp_path):
+    images = str(tmp_path / "images")
+    train(recipe_in(tmp_path, validation=images, validations=3), tmp_path / "run")
+    assert [line["step"] for line in read_log(tmp_path / "run") if "psnr_y" in line] == [
+        5, 10, 15, 20
+    ]  # fmt: skip
+
+
+def test_the_best_weights_are_kept_those_of_the_start_among_them(tmp_path):
+    images = str(tmp_path / "images")
+    first = train(recipe_in(tmp_path, validation=images, steps=60), tmp_path / "first")
+    shared = {"validation": images, "validations": 3, "keep_best": True, "start_from": str(first)}
+    # Steps that are far too long spoil the weights, so that those of the start are the best ones.
+    spoilt = recipe_in(tmp_path, learning_rate=0.5, **shared)
+    path = train(spoilt, tmp_path / "spoilt")
+    assert_same(weights_in(tmp_path / "spoilt"), weights_in(tmp_path / "first"))
+    assert load(path).metadata["training"]["steps"] == 0
+    scores = [line["psnr_y"] for line in read_log(tmp_path / "spoilt") if "psnr_y" in line]
+    assert scores[0] == max(scores) == load(path).metadata["training"]["validation"]["psnr_y"]
+    better = train(recipe_in(tmp_path, **shared), tmp_path / "better")
+    assert load(better).metadata["training"]["steps"] == 20
+
+
+def test_the_best_weights_survive_a_stop(tmp_path, monkeypatch):
+    images = str(tmp_path / "images")
+    first = train(recipe_in(tmp_path, validation=images, steps=60), tmp_path / "first")
+    recipe = recipe_in(
+        tmp_path,
+        learning_rate=0.5,
+        validation=images,
+        validations=3,
+        keep_best=True,
+        start_from=str(first),
+    )
+    with monkeypatch.context() as patch:
+        send_signal_at(patch, 7)
+        with pytest.raises(StoppedError):
+            train(recipe, tmp_path / "run")
+    train(recipe, tmp_path / "run", resume=True)
+    assert_same(weights_in(tmp_path / "run"), weights_in(tmp_path / "first"))

@@ -9,7 +9,7 @@ from musigma.uncertainty.quantities import Box
 
 
 class BoxStatistics(NamedTuple):
-    """The mean of a box per channel, in levels of 255, and two half-widths of an interval.
+    """The mean of a box per channel, and two half-widths of an interval.
 
     Attributes:
         mean: Mean of the values.
@@ -22,7 +22,9 @@ class BoxStatistics(NamedTuple):
     correlated: list[float]
 
 
-def box_statistics(mean: Tensor, half_width: Tensor, box: Box) -> BoxStatistics:
+def box_statistics(
+    mean: Tensor, half_width: Tensor, box: Box, *, levels: float = 255
+) -> BoxStatistics:
     r"""Return the mean of a box with the range in which the half-width of its interval lies.
 
     With half-widths :math:`h_i` of n pixels, the half-width of the mean is
@@ -34,6 +36,7 @@ def box_statistics(mean: Tensor, half_width: Tensor, box: Box) -> BoxStatistics:
         mean: The result, ``(1, C, H, W)``.
         half_width: Half the width of each interval, of the same shape.
         box: Pixels inside the result.
+        levels: By which all values are multiplied; 1 for values in units of their own.
 
     Example:
         >>> import torch
@@ -49,7 +52,7 @@ def box_statistics(mean: Tensor, half_width: Tensor, box: Box) -> BoxStatistics:
             f"{mean.shape[-1]} x {mean.shape[-2]} pixels"
         )
     inside = (slice(None), slice(y, y + height), slice(x, x + width))
-    values, errors = (255 * image[0][inside].double().flatten(1) for image in (mean, half_width))
+    values, errors = (levels * image[0][inside].double().flatten(1) for image in (mean, half_width))
     return BoxStatistics(
         mean=values.mean(1).tolist(),
         independent=(errors.square().sum(1).sqrt() / errors.shape[1]).tolist(),
@@ -57,8 +60,12 @@ def box_statistics(mean: Tensor, half_width: Tensor, box: Box) -> BoxStatistics:
     )
 
 
-def in_words(statistics: BoxStatistics) -> str:
+def in_words(statistics: BoxStatistics, number: str = ".1f") -> str:
     """Say the mean and its interval in words, without more than is known.
+
+    Args:
+        statistics: Of a box.
+        number: How a number is written, as for `format`.
 
     Example:
         >>> in_words(BoxStatistics([51.0], [2.5], [5.1]))  # doctest: +NORMALIZE_WHITESPACE
@@ -66,7 +73,9 @@ def in_words(statistics: BoxStatistics) -> str:
         ± 5.1 (if they were all the same). Errors of neighbours are alike, so it is more than the
         first; the model does not say how much more.'
     """
-    mean, independent, correlated = (", ".join(f"{v:.1f}" for v in part) for part in statistics)
+    mean, independent, correlated = (
+        ", ".join(format(value, number) for value in part) for part in statistics
+    )
     return (
         f"Mean {mean}. Its error is between ± {independent} (if the errors of the pixels were "
         f"independent) and ± {correlated} (if they were all the same). Errors of neighbours are "

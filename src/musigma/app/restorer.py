@@ -109,6 +109,12 @@ def default_engine() -> str:
     return "openvino" if all(find_spec(name) is not None for name in needed) else "torch"
 
 
+def quick_engine(model: Model) -> Engine:
+    """Return what runs a model in float32: `default_engine` for shipped networks on a CPU."""
+    is_shipped = model.name in shipped_weights() and model.onnx is None
+    return model.engine(default_engine() if is_shipped and model.device.type == "cpu" else None)
+
+
 class Restorer:
     """Restores pictures with the shipped weights, one at a time.
 

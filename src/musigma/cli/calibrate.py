@@ -12,8 +12,10 @@ from musigma.cli.evaluate import (
     DeviceOption,
     LowOption,
     MemoryOption,
+    NetworkOption,
     NoiseOption,
     ScaleOption,
+    TrustOption,
     show_progress,
 )
 from musigma.uncertainty.methods import COVERAGES, DEFAULT_CONFIDENCE, DEFAULT_COVERAGE, METHODS
@@ -74,6 +76,8 @@ def calibrate(
     half: Annotated[
         bool, typer.Option(help="Store the weights in half precision, at half the size.")
     ] = False,
+    network: NetworkOption = None,
+    trust_network: TrustOption = False,
     device: DeviceOption = "auto",
     json: Annotated[bool, typer.Option(help="Print the calibration as JSON.")] = False,
 ) -> None:
@@ -90,7 +94,7 @@ def calibrate(
     from musigma.prediction.device import limit_threads
 
     check_weights_name(output)
-    loaded = load(model, scale=scale)
+    loaded = load(model, scale=scale, network=network, trust_network=trust_network)
     dataset, protocols = select_inputs(
         loaded.network, data, low=low, degradations=degrade or (), noise_std=noise_std
     )

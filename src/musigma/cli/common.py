@@ -39,8 +39,8 @@ def print_json(value: Any) -> None:
 
 
 OPTIONS = {
-    *("coverage", "device", "engine", "frame", "max_pixels", "memory", "model", "noise_std"),
-    *("npz", "output", "quality", "scale", "sigma", "tile"),
+    *("coverage", "device", "engine", "frame", "max_pixels", "memory", "model", "network"),
+    *("noise_std", "npz", "output", "quality", "scale", "sigma", "tile", "trust_network"),
 }
 """Arguments of Python functions that are options of the commands, too."""
 

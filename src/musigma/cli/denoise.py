@@ -34,9 +34,9 @@ def denoise(
     without --model, the weights for photographs are used: they find out by themselves how noisy,
     blurred or compressed a picture is.
     """
-    from musigma.model import load
     from musigma.types import ConfigError
 
+    shared.check_network(model)
     if model is None:
         model = "photo" if noise_std is None else "drunet-small"
     if not has_scale_1(model):
@@ -44,7 +44,7 @@ def denoise(
     options = shared.to_options(
         noise_std=parse_noise_std(noise_std), estimate_noise=noise_std == "auto"
     )
-    loaded = load(model, scale=1)
+    loaded = shared.load_model(model, scale=1)
     if loaded.takes_noise_level and noise_std is None:
         raise ConfigError(f"{loaded.name} needs the noise level; give --noise-std LEVEL or auto")
     if noise_std is not None and not loaded.takes_noise_level:

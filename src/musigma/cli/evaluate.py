@@ -47,6 +47,22 @@ DeviceOption = Annotated[
     str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda with a number, cuda:1.")
 ]
 
+NetworkOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NETWORK",
+        help="For a file of 'musigma wrap': the network that it was made for.",
+    ),
+]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust-network",
+        help="Run the network even if it is a TorchScript file, which is a program that can do "
+        "harm.",
+    ),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
@@ -97,6 +113,8 @@ def evaluate(
     ] = None,
     tile: Annotated[int | None, typer.Option(help="Largest side of a tile in pixels.")] = None,
     memory: MemoryOption = "2GiB",
+    network: NetworkOption = None,
+    trust_network: TrustOption = False,
     device: DeviceOption = "auto",
     record: Annotated[
         Path | None,
@@ -115,7 +133,9 @@ def evaluate(
     from musigma.prediction.device import limit_threads
     from musigma.types import ConfigError
 
-    loaded = [load(model, scale=scale) for model in models]
+    loaded = [
+        load(model, scale=scale, network=network, trust_network=trust_network) for model in models
+    ]
     if baseline is None and len(loaded) > 1:
         raise ConfigError(f"got {len(loaded)} models; evaluate one, or give --baseline ensemble")
     model = loaded[0]

@@ -10,9 +10,7 @@ import typer
 
 from musigma._version import __version__
 from musigma.cli import (
-    app as app_command,
-)
-from musigma.cli import (
+    adapt,
     audit,
     calibrate,
     demo,
@@ -25,6 +23,10 @@ from musigma.cli import (
     serve,
     train,
     upscale,
+    wrap,
+)
+from musigma.cli import (
+    app as app_command,
 )
 from musigma.cli.common import print_error, results
 from musigma.types import MusigmaError
@@ -102,8 +104,10 @@ for command in (
     audit,
     evaluate,
     calibrate,
+    adapt,
     models,
     train,
+    wrap,
     export,
     app_command,
     serve,

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from musigma.cli.common import parse_size, require_stdout
+from musigma.cli.evaluate import NetworkOption, TrustOption
 
 if TYPE_CHECKING:
+    from musigma.model import Model
     from musigma.restoration.options import Options
 
 ModelName = Annotated[
@@ -124,6 +126,8 @@ class RestoreOptions:
         bool, typer.Option("--ray", help="Spread the files over the Ray cluster of RAY_ADDRESS.")
     ] = False
     device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")] = "auto"
+    network: NetworkOption = None
+    trust_network: TrustOption = False
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False
 
     @property
@@ -163,6 +167,24 @@ class RestoreOptions:
     def uses_ray(self) -> bool:
         """Whether the files go to a Ray cluster."""
         return self.ray or self.engine == "ray"
+
+    def check_network(self, model: str | None) -> None:
+        """Refuse a network without the file of its error bars."""
+        from musigma.types import ConfigError
+
+        if self.network is not None and model is None:
+            raise ConfigError(
+                "--network is the network of a file of 'musigma wrap'; give that file by --model"
+            )
+
+    def load_model(self, model: str, *, scale: int | None) -> "Model":
+        """Load a model, together with the network that it wraps if there is one."""
+        from musigma.model import load
+        from musigma.types import ConfigError
+
+        if self.network is not None and self.uses_ray:
+            raise ConfigError("a wrapped network stays in this process; leave --ray out")
+        return load(model, scale=scale, network=self.network, trust_network=self.trust_network)
 
     def to_options(self, **others: Any) -> "Options":
         """Read the values that were typed; `others` go to `Options` unchanged."""

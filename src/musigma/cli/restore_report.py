@@ -43,7 +43,9 @@ def print_notes(restored: "Restored", *, show_noise: bool) -> None:
     if show_noise:
         white = "" if restored.noise_is_white else ", not white"
         level = f"{restored.estimated_noise_std:.3g} of 255{white}"
-        print_line(f"{restored.source}: estimated noise level {level}")
+        growth = f"; it grows with the signal: {restored.noise_growth}"
+        shown = growth if restored.noise_growth else ""
+        print_line(f"{restored.source}: estimated noise level {level}{shown}")
     for warning in restored.warnings:
         print_warning(f"{restored.source}: {warning}")
 

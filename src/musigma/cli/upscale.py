@@ -73,16 +73,16 @@ def upscale(
     Without --model, the weights for photographs are used, which allow for blur, noise and JPEG. For
     pictures that are clean and were shrunk by bicubic, --model edsr-baseline is sharper.
     """
-    from musigma.model import load
     from musigma.types import ConfigError
 
+    shared.check_network(model)
     size = None if width is None and height is None else (width, height)
     options = shared.to_options(size=size)
     if size is not None and scale is None and model is None:
         scale = scale_for(size, [path for path, _ in find_sources(shared, options)[0]])
     if model is None:
         model, scale = default_model(scale), scale or DEFAULT_SCALE
-    loaded = load(model, scale=scale)
+    loaded = shared.load_model(model, scale=scale)
     if loaded.network.info.task == "denoising":
         raise ConfigError(f"{model} is a denoiser; 'musigma denoise' uses it")
     restore_all(loaded, options, shared)

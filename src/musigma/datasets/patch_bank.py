@@ -33,11 +33,13 @@ class Patches(NamedTuple):
         target: What the network should return, ``(N, C, scale h, scale w)``.
         noise_level: Standard deviation of the noise of each patch in 8-bit levels, ``(N,)``, where
             white noise is all that was done to it; else `None`.
+        counted: 1 where the loss counts and 0 elsewhere, as the target; `None` for everywhere.
     """
 
     degraded: Tensor
     target: Tensor
     noise_level: Tensor | None
+    counted: Tensor | None = None
 
 
 class RawPatches(NamedTuple):
@@ -157,12 +159,14 @@ def to_patches(raw: RawPatches, degradation: Degradation) -> Patches:
     """Degrade targets with their margins, and cut the margins off."""
     margin, scale = degradation.margin, degradation.scale
     whole = raw.pixels.float().div(255).permute(0, 3, 1, 2)
-    degraded = _without_border(degradation(whole, raw.draws), margin // scale)
-    target = _without_border(degradation.target_of(whole), margin)
+    degraded, target, counted = degradation.training_pair(whole, raw.draws)
+    degraded = _without_border(degraded, margin // scale)
+    target = _without_border(target, margin)
     return Patches(
         degraded.contiguous(memory_format=torch.channels_last),
         target.contiguous(memory_format=torch.channels_last),
         degradation.noise_level(raw.draws),
+        None if counted is None else _without_border(counted, margin),
     )
 
 

@@ -2,11 +2,26 @@
 
 import math
 from abc import ABC, abstractmethod
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from musigma.degradations.values import Value
+
+
+class TrainingPair(NamedTuple):
+    """What a network learns from.
+
+    Attributes:
+        degraded: Its input, ``(N, C, H / scale, W / scale)``.
+        target: What it should return, ``(N, C, H, W)``.
+        counted: 1 where the loss counts and 0 elsewhere, as the target; `None` for everywhere.
+    """
+
+    degraded: Tensor
+    target: Tensor
+    counted: Tensor | None = None
 
 
 class Degradation(ABC):
@@ -64,6 +79,15 @@ class Degradation(ABC):
     def target_of(self, stored: Tensor) -> Tensor:
         """Return the target in what a patch bank stores, ``(N, C, H, W)``: by default all of it."""
         return stored
+
+    def training_pair(self, stored: Tensor, draws: Tensor) -> TrainingPair:
+        """Return input and target of what a patch bank stores, for one step of training.
+
+        Args:
+            stored: ``(N, C, H, W)``, float in ``[0, 1]``.
+            draws: As those of a call.
+        """
+        return TrainingPair(self(stored, draws), self.target_of(stored))
 
     @property
     def white_noise_std(self) -> Value | None:

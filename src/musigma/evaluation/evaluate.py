@@ -17,7 +17,7 @@ from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.methods import DEFAULT_COVERAGE
 from musigma.uncertainty.metrics.all_metrics import UncertaintyMetrics
 
-COPIED_METADATA = ("baseline", "num_passes", "members", "calibration")
+COPIED_METADATA = ("baseline", "num_passes", "members", "calibration", "wraps")
 """Metadata of a model that a record repeats, besides how it was trained."""
 
 

@@ -27,7 +27,7 @@ class Record:
     """One measurement.
 
     Attributes:
-        kind: What was done: ``"evaluation"``, ``"training"`` or ``"benchmark"``.
+        kind: What was done: ``"evaluation"``, ``"training"``, ``"adaptation"`` or ``"benchmark"``.
         model: Name, scale, parameters and the SHA-256 of the weights.
         protocol: How it was measured.
         data: Name, number of images and SHA-256 of the data.

@@ -38,10 +38,13 @@ class NoiseEstimate(NamedTuple):
             before the file was saved.
         is_white: Whether neighbouring pixels and the three colours have independent noise, as
             denoisers that are told a level expect. JPEG, demosaicing and shrinking end that.
+        growth: How its variance grows with the signal, as
+            `musigma.functional.poisson_gaussian.growth_of` says it; empty where that is not known.
     """
 
     std: float
     is_white: bool
+    growth: str = ""
 
     def __str__(self) -> str:
         """The level as it is shown to users.
@@ -50,7 +53,8 @@ class NoiseEstimate(NamedTuple):
             >>> print(NoiseEstimate(24.71, is_white=False))
             24.7 of 255, not white
         """
-        return f"{self.std:.3g} of 255{'' if self.is_white else ', not white'}"
+        growth = f", {self.growth}" if self.growth else ""
+        return f"{self.std:.3g} of 255{'' if self.is_white else ', not white'}{growth}"
 
 
 def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -> NoiseEstimate:
@@ -156,6 +160,23 @@ def unclipped_share(means: Tensor, noise_std: float) -> Tensor:
     # Below a tenth of a level hardly anything is clipped, and 0 would be divided by 0.
     noise_std = max(noise_std, 0.1 / 255)
     clean = torch.linspace(0, 1, 2049, dtype=means.dtype, device=means.device)
+    mean, variance = clipped_moments(clean, torch.full_like(clean, noise_std))
+    share = variance / noise_std**2
+    return share[torch.searchsorted(mean, means.contiguous()).clamp(max=len(clean) - 1)]
+
+
+def clipped_moments(clean: Tensor, noise_std: Tensor) -> tuple[Tensor, Tensor]:
+    """Return mean and variance of normal variables that are clipped to ``[0, 1]``.
+
+    Args:
+        clean: Their means before.
+        noise_std: Their standard deviations before, of the same shape; above 0.
+
+    Example:
+        >>> mean, variance = clipped_moments(torch.tensor([0.5]), torch.tensor([0.05]))
+        >>> round(float(mean), 3), round(float(variance.sqrt()), 3)
+        (0.5, 0.05)
+    """
     low, high = -clean / noise_std, (1 - clean) / noise_std
     inside = torch.special.ndtr(high) - torch.special.ndtr(low)
     above = 1 - torch.special.ndtr(high)
@@ -165,8 +186,7 @@ def unclipped_share(means: Tensor, noise_std: float) -> Tensor:
     # The first two moments of a normal variable with both tails moved onto the limits.
     mean = clean * inside + at_low - at_high + above
     square = (clean**2 + noise_std**2) * inside + clean * at_low - (1 + clean) * at_high + above
-    share = (square - mean**2) / noise_std**2
-    return share[torch.searchsorted(mean, means.contiguous()).clamp(max=len(clean) - 1)]
+    return mean, square - mean**2
 
 
 def _level(values: Tensor, left: Tensor) -> float:

@@ -29,6 +29,7 @@ _LIMITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "epsilon": ("above 0 and finite", lambda value: 0 < value < math.inf),
     "floor": ("above 0 and finite", lambda value: 0 < value < math.inf),
     "noise_std": ("0 or more and finite", lambda value: 0 <= value < math.inf),
+    "noise_gain": ("0 or more and finite", lambda value: 0 <= value < math.inf),
     "level": ("between 0 and 1", lambda value: 0 < value < 1),
     "beta": ("from 0 to 1", lambda value: 0 <= value <= 1),
     "offset": ("finite", lambda value: -math.inf < value < math.inf),
@@ -189,6 +190,35 @@ def sigma_quantile(
     check_settings("sigma_quantile", level=level)
     excess = _excess(mean, target, sigma, detach)
     return torch.maximum(level * excess, (level - 1) * excess)
+
+
+def sigma_variance(
+    mean: Tensor,
+    target: Tensor,
+    sigma: Tensor,
+    *,
+    noise_std: float = 0.0,
+    noise_gain: float = 0.0,
+) -> Tensor:
+    """``(sigma^2 - (e^2 - v))^2``: sigma^2 becomes the mean of ``e^2`` without the target's noise.
+
+    ``v = noise_std^2 + noise_gain * mean`` is the variance of the noise of a target that is itself
+    noisy, as in Noise2Noise. Noise of mean zero that is independent of the input adds ``v`` to the
+    expected ``e^2``, so that the best sigma is the deviation of the error to the clean target. No
+    gradient flows into the mean.
+
+    Args:
+        mean: The restored image; as a signal, values below 0 count as 0.
+        target: The noisy image.
+        sigma: The predicted standard deviation of the error.
+        noise_std: Standard deviation of the part of the noise that is the same everywhere, for
+            images in ``[0, 1]``.
+        noise_gain: Variance over signal, of the part that grows with the signal.
+    """
+    check_settings("sigma_variance", noise_std=noise_std, noise_gain=noise_gain)
+    mean, target, sigma = _aligned(mean.detach(), target, sigma)
+    noise_variance = noise_std**2 + noise_gain * mean.clamp_min(0)
+    return (sigma.square() - ((mean - target).square() - noise_variance)).square()
 
 
 def laplace_nll(

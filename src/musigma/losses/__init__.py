@@ -30,6 +30,7 @@ from musigma.losses.pixel_losses import (
     SigmaL1,
     SigmaL2,
     SigmaQuantile,
+    SigmaVariance,
     UDLStep1,
     UDLStep2,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "SigmaL1",
     "SigmaL2",
     "SigmaQuantile",
+    "SigmaVariance",
     "UDLStep1",
     "UDLStep2",
     "create",

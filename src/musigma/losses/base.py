@@ -49,10 +49,13 @@ class Loss(nn.Module, ABC):
         target: Tensor,
         *,
         degraded: Tensor | None = None,
+        counted: Tensor | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
         """Return the sum of `parts`, a scalar. The arguments are those of `parts`."""
-        parts = self.parts(prediction, target, degraded=degraded, generator=generator)
+        parts = self.parts(
+            prediction, target, degraded=degraded, counted=counted, generator=generator
+        )
         return torch.stack(list(parts.values())).sum()
 
     def parts(
@@ -61,6 +64,7 @@ class Loss(nn.Module, ABC):
         target: Tensor,
         *,
         degraded: Tensor | None = None,
+        counted: Tensor | None = None,
         generator: Generator | None = None,
     ) -> dict[str, Tensor]:
         """Return what each term adds to the loss, by name, as scalars that stay on the device.
@@ -69,6 +73,7 @@ class Loss(nn.Module, ABC):
             prediction: What the network returned. A bare tensor is a mean without sigma.
             target: The true image.
             degraded: The input of the network, for a teacher; other losses ignore it.
+            counted: 1 where the loss counts and 0 elsewhere, as the target; by default everywhere.
             generator: Source of random draws; by default PyTorch's global generator.
         """
         mean, sigma = _as_prediction(prediction)
@@ -82,7 +87,7 @@ class Loss(nn.Module, ABC):
                     answer = _ask(loss.teacher, degraded, loss.name)
                     asked.append((loss.teacher, answer))
                 images["teacher_mean"], images["teacher_sigma"] = answer
-            parts[loss.name] = weight * loss.per_pixel(images, generator).mean()
+            parts[loss.name] = weight * _mean(loss.per_pixel(images, generator), counted)
         return parts
 
     def __add__(self, other: object) -> "LossSum":
@@ -218,6 +223,13 @@ class LossSum(Loss):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self})"
+
+
+def _mean(values: Tensor, counted: Tensor | None) -> Tensor:
+    if counted is None:
+        return values.mean()
+    # The shape of the result must not depend on values, or it could not be captured.
+    return (values * counted).sum() / counted.sum().clamp(min=1)
 
 
 def _as_prediction(output: Predicted) -> Prediction:

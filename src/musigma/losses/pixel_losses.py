@@ -191,6 +191,24 @@ class SigmaQuantile(PixelLoss):
         super().__init__(level=level, detach=detach)
 
 
+class SigmaVariance(PixelLoss):
+    """Squared error of sigma^2: sigma becomes the deviation of the error without target noise.
+
+    Args:
+        noise_std: Standard deviation of the target's noise, for images in ``[0, 1]``.
+        noise_gain: Variance over signal, of noise that grows with the signal.
+
+    Example:
+        >>> str(SigmaVariance(noise_std=0.1))
+        'sigma_variance(noise_std=0.1)'
+    """
+
+    function = staticmethod(objectives.sigma_variance)
+
+    def __init__(self, *, noise_std: float = 0.0, noise_gain: float = 0.0) -> None:
+        super().__init__(noise_std=noise_std, noise_gain=noise_gain)
+
+
 class LaplaceNLL(PixelLoss):
     """Negative log likelihood of a Laplace density with scale sigma, without its constant.
 
@@ -325,6 +343,7 @@ ALL: tuple[type[PixelLoss], ...] = (
     SigmaL1,
     SigmaL2,
     SigmaQuantile,
+    SigmaVariance,
     LaplaceNLL,
     GaussianNLL,
     BetaNLL,

@@ -87,6 +87,8 @@ class NetworkInfo:
         fixed_activation_floats: Values held whatever the size of the image, such as a block of
             pairwise similarities.
         takes_noise_level: Whether the last input channel is a map of the noise level.
+        is_black_box: Whether another program computes the mean. It gets whole pictures, whatever
+            their size, and runs by the engine ``torch`` alone.
 
     Example:
         >>> info = NetworkInfo(
@@ -110,6 +112,7 @@ class NetworkInfo:
     activation_floats_per_pixel: int = 0
     fixed_activation_floats: int = 0
     takes_noise_level: bool = False
+    is_black_box: bool = False
 
     def __post_init__(self) -> None:
         """Refuse sizes that no network has."""

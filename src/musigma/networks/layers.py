@@ -76,6 +76,34 @@ def pad_to_cells(image: Tensor, cell: int) -> Tensor:
     return padded[..., :height, :width]
 
 
+def largest_of_cells(features: Tensor, cell: int) -> Tensor:
+    """Return the largest value of each cell of ``cell`` x ``cell`` pixels.
+
+    Cells are counted from the upper left corner; those at the right and lower edge may be cut off.
+
+    Example:
+        >>> largest_of_cells(torch.arange(6.0).view(1, 1, 2, 3), 2).tolist()
+        [[[[4.0, 5.0]]]]
+    """
+    return features if cell == 1 else F.max_pool2d(features, cell, ceil_mode=True)
+
+
+def spread_cells(cells: Tensor, cell: int, height: int, width: int) -> Tensor:
+    """Give every pixel of an image of this size the value of its cell."""
+    if cell == 1:
+        return cells
+    return F.interpolate(cells, scale_factor=cell, mode="nearest")[..., :height, :width]
+
+
+def at_least(length: int, least: int) -> int:
+    """Return the larger of two lengths; in an exported graph the first may still be free.
+
+    Python's `max` would decide for the size with which the graph was made.
+    """
+    result: int = torch.sym_max(length, least)  # type: ignore[no-untyped-call]
+    return result
+
+
 def autocast_device(tensor: Tensor) -> str:
     """Return the device type for `torch.autocast`, which does not know the meta device."""
     return "cpu" if tensor.is_meta else tensor.device.type

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from musigma.networks.base import Network
 from musigma.networks.registry import create, entry
@@ -76,6 +75,9 @@ def macs(network: Network, *, height: int, width: int) -> int:
 def _macs_by_part(network: Network, height: int, width: int) -> dict[str, int]:
     device = next((p.device for p in network.parameters()), torch.device("meta"))
     degraded = torch.zeros(1, network.in_channels, height, width, device=device)
+    # It imports triton, whose LLVM must not meet that of Mesa in the process of a viewer.
+    from torch.utils.flop_counter import FlopCounterMode
+
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         network(degraded)
     parts = counter.get_flop_counts()
@@ -91,12 +93,16 @@ def purpose_of(metadata: Mapping[str, Any]) -> str:
         'enlarges by 2; trained on bicubically reduced images'
         >>> purpose_of({"scale": 1, "training": {"recipe": {"noise_std": [0, 50]}}})
         'removes Gaussian noise of level 0 to 50'
+        >>> purpose_of({"scale": 1, "training": {"recipe": {"degrade": "pairs"}}})
+        'restores at the same size; trained on pairs of input and target'
     """
     scale = metadata.get("scale", 1)
     recipe = metadata.get("training", {}).get("recipe", {})
     verb = f"enlarges by {scale}" if scale > 1 else "restores at the same size"
     if recipe.get("degrade") == "photo":
         return f"{verb}; for photographs: blurred, noisy, saved as JPEG, shrunk by any program"
+    if recipe.get("degrade") == "pairs":
+        return f"{verb}; trained on pairs of input and target"
     if recipe.get("degrade"):
         return f"{verb}; trained on images degraded by {recipe['degrade']}"
     if recipe.get("noise_std") is not None:

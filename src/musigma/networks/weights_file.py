@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from musigma.atomic import write_atomically
 from musigma.networks.base import SPEC_KEY, BuildSpec, Network
+from musigma.networks.black_box import BLACK_BOX, BlackBox, Function
 from musigma.networks.bounded_build import build_without_values, check_settings
 from musigma.networks.joint_head import JointHead, joint_head
 from musigma.networks.registry import Entry, create, entries, entry
@@ -92,7 +93,11 @@ def shipped_metadata(name: str, scale: int) -> dict[str, Any]:
 
 
 def read_weights_file(
-    path: Path, *, scale: int | None = None, value_range: float | None = None
+    path: Path,
+    *,
+    scale: int | None = None,
+    value_range: float | None = None,
+    function: Function | None = None,
 ) -> WeightsFile:
     """Read a weights file: one of ours, or one of others that is recognised by its keys.
 
@@ -104,6 +109,8 @@ def read_weights_file(
         scale: Zoom factor; needed for a file that is for several.
         value_range: Range that the layers of the network work in, for files that do not tell:
             255 for most released networks, 1 for networks trained with musigma.
+        function: The network that the error bars of the file belong to, for files of
+            ``musigma wrap``, and only for them.
 
     Raises:
         WeightsError: If the file cannot be read, or is of no network known here.
@@ -111,8 +118,9 @@ def read_weights_file(
     tensors, metadata = read_stored_tensors(path)
     head_settings = metadata.pop(HEAD_KEY, None)
     head_tensors = _take_head(tensors) if head_settings is not None else {}
+    _check_is_wrap(path.name, metadata, wanted=function is not None)
     if metadata:
-        make: Maker = partial(build, metadata)
+        make: Maker = partial(build, metadata, function)
     else:
         make, tensors = _read_bare(path.name, tensors, scale, value_range)
     skeleton = _skeleton(path.name, make, len(tensors))
@@ -180,8 +188,12 @@ def weights_of(network: nn.Module) -> dict[str, Tensor]:
     return {key: value for key, value in network.state_dict().items() if not _is_spec(key)}
 
 
-def build(metadata: Mapping[str, Any]) -> Network:
+def build(metadata: Mapping[str, Any], function: Function | None = None) -> Network:
     """Build the network that a weights file of ours describes.
+
+    Args:
+        metadata: The description.
+        function: What a black box asks.
 
     Raises:
         ConfigError: If the description is not whole, or no network is like it.
@@ -196,7 +208,11 @@ def build(metadata: Mapping[str, Any]) -> Network:
             f"{short_repr(scale)}"
         )
     check_settings(settings)
-    network: Network = create(name, scale=scale, **settings)
+    network: Network
+    if name == BLACK_BOX:
+        network = BlackBox(function, scale=scale)
+    else:
+        network = create(name, scale=scale, **settings)
     sigma = metadata.get("sigma")
     if sigma is None:
         return network
@@ -228,6 +244,20 @@ def describe(network: Network) -> dict[str, Any]:
         "settings": spec.settings,
         "sigma": sigma,
     }
+
+
+def _check_is_wrap(name: str, metadata: Mapping[str, Any], *, wanted: bool) -> None:
+    """Refuse error bars without the network that they belong to, and a network without them."""
+    is_wrap = metadata.get("architecture") == BLACK_BOX
+    if wanted and not is_wrap:
+        raise WeightsError(f"{name} was not written by 'musigma wrap'; leave `network` out")
+    if is_wrap and not wanted:
+        wrapped = metadata.get("wraps")
+        known_as = wrapped.get("name") if isinstance(wrapped, Mapping) else None
+        raise WeightsError(
+            f"{name} holds the error bars of another network, {short_repr(known_as)}; give that "
+            "network by `network`"
+        )
 
 
 def check_weights_name(path: Path) -> None:

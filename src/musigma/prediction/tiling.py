@@ -119,7 +119,12 @@ def tile_for_memory(network: Network, *, memory: int, width: int = 0) -> int:
 
 
 def least_memory_for_tiles(network: Network, *, width: int = 0) -> int:
-    """Return the bytes that the smallest tile needs; arguments are those of `tile_for_memory`."""
+    """Return the bytes that the smallest tile needs; arguments are those of `tile_for_memory`.
+
+    A black box gets whole pictures, and nobody knows what it needs; only the rows are counted.
+    """
+    if network.info.is_black_box:
+        return bytes_per_row(network, width)
     border = 2 * (border_of(network) + network.size_multiple - 1)
     fixed = 4 * network.fixed_activation_floats
     return bytes_per_pixel(network) * (border + 1) ** 2 + bytes_per_row(network, width) + fixed

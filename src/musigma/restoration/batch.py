@@ -117,7 +117,7 @@ def _restore_science(
             progress(source, done, total)
 
     try:
-        if (format_name := science_format_of(source, options)) is None:
+        if (format_name := science_format_of(model, source, options)) is None:
             return None
         return restore_science_file(
             model, source, format_name, options, engine=engine, progress=report

@@ -42,7 +42,7 @@ def promise_for(
         statistics: What was measured in the picture. Where it is left out, the picture is not
             compared with those of the calibration.
     """
-    reason = _reason_in_picture(calibration, picture)
+    reason = _reason_in_picture(calibration, picture, options)
     return _promise(calibration, options, statistics, reason)
 
 
@@ -59,7 +59,7 @@ def science_promise(
 
     Args:
         calibration: The calibration of the model.
-        format_name: Such as ``GeoTIFF``.
+        format_name: Such as ``GeoTIFF``; one of those of `ScienceImage`.
         options: As for `promise_for`.
         statistics: As for `promise_for`.
     """
@@ -86,8 +86,10 @@ def _promise(
 
 
 def _reason_in_format(calibration: Calibration, format_name: str) -> str | None:
-    if format_name in (calibration.data or {}).get("formats", ()):
+    if format_name == "picture" or format_name in (calibration.data or {}).get("formats", ()):
         return None
+    if format_name == "array":
+        return "it may hold measured values, and the model is calibrated on photographs"
     return f"it is a {format_name} file, and the model is calibrated on photographs"
 
 
@@ -117,12 +119,30 @@ def _reason_in_noise(calibration: Calibration, options: Options) -> str | None:
     return None
 
 
-def _reason_in_picture(calibration: Calibration, picture: OpenedImage) -> str | None:
+def _reason_in_picture(
+    calibration: Calibration, picture: OpenedImage, options: Options
+) -> str | None:
     meta = picture.meta
-    if meta.lossy and not _covers_lossy_files(calibration):
-        name = _FORMAT_NAMES.get(meta.format, meta.format)
-        return f"it is a {name}, and the model is calibrated for pictures without JPEG artifacts"
-    return None
+    num_channels = (calibration.protocol or {}).get("channels", meta.channels)
+    if options.noise_std is not None and meta.channels < num_channels:
+        return "it is grey, and the model is calibrated for noise in colours"
+    return lossy_reason(calibration, meta.format) if meta.lossy else None
+
+
+def lossy_reason(calibration: Calibration, format_name: str) -> str | None:
+    """Say why nothing is promised for a picture that was stored with loss.
+
+    Args:
+        calibration: The calibration of the model.
+        format_name: How the picture was stored, such as ``JPEG``.
+
+    Returns:
+        `None` where the calibration was fitted on pictures with JPEG artifacts.
+    """
+    if _covers_lossy_files(calibration):
+        return None
+    name = _FORMAT_NAMES.get(format_name, format_name)
+    return f"it is a {name}, and the model is calibrated for pictures without JPEG artifacts"
 
 
 def _reason_in_statistics(

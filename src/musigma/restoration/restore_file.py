@@ -12,11 +12,13 @@ from torch import Tensor
 
 from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
 from musigma.functional.picture_statistics import PictureStatistics, measure
+from musigma.functional.poisson_gaussian import growth_of
 from musigma.functional.resize import resize
 from musigma.images.image_io import OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
 from musigma.images.science.image import FormatName
 from musigma.images.science.recognise import science_format
+from musigma.images.science.value_range import stored_normalisation
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
@@ -48,6 +50,8 @@ class Restored:
         noise_estimated: Whether the noise level was estimated from the picture.
         estimated_noise_std: The noise that was measured in the picture, in 8-bit levels.
         noise_is_white: Whether that noise is white, as `drunet-small` expects it.
+        noise_growth: How its variance grows with the signal of a grey picture, in 8-bit levels;
+            empty where it does not, or where nobody has looked.
         promise: What the intervals promise for this picture; `None` where they promise nothing.
         promise_reason: Why they promise nothing; `None` where they promise something, or where the
             model has no calibration.
@@ -70,6 +74,7 @@ class Restored:
     noise_estimated: bool
     estimated_noise_std: float
     noise_is_white: bool
+    noise_growth: str
     promise: str | None
     promise_reason: str | None
     warnings: list[str]
@@ -148,7 +153,7 @@ def restore_file(
     """
     check_options(model, options)
     engine = engine or engine_for(model, options)
-    if (format_name := science_format_of(source, options)) is not None:
+    if (format_name := science_format_of(model, source, options)) is not None:
         return restore_science_file(
             model, source, format_name, options, engine=engine, progress=progress
         )
@@ -156,14 +161,18 @@ def restore_file(
     return write_results(job, compute_strips(job, engine, progress=progress))
 
 
-def science_format_of(source: ImageSource, options: Options) -> FormatName | None:
+def science_format_of(model: Model, source: ImageSource, options: Options) -> FormatName | None:
     """Return the format of a scientific file, or `None` for an ordinary picture.
 
-    A TIFF whose values have a range that the user gives is a scientific file, too.
+    A TIFF is a scientific file, too, if the user gives a range of values, or if the weights bring
+    one: such weights are for measured values, and programs of microscopes write plain TIFF.
     """
     format_name = science_format(source.path)
+    is_tiff = source.path.suffix.lower() in (".tif", ".tiff")
+    if format_name is None and is_tiff and stored_normalisation(model.metadata) is not None:
+        return "GeoTIFF"
     if format_name is None and options.value_range is not None:
-        if source.path.suffix.lower() not in (".tif", ".tiff"):
+        if not is_tiff:
             text = "is an ordinary picture, whose range of values is known"
             raise image_error(source.path, f"{text}; leave `range` out")
         return "GeoTIFF"
@@ -197,6 +206,7 @@ def restore_science_file(
         noise_estimated=options.estimate_noise,
         estimated_noise_std=done.noise.std,
         noise_is_white=done.noise.is_white,
+        noise_growth=done.noise.growth,
         promise=promise.text,
         promise_reason=promise.reason,
         warnings=done.warnings,
@@ -297,6 +307,8 @@ def read_picture(
     if options.estimate_noise:
         noise = _estimate_noise(source, picture.colours, statistics)
         options = replace(options, noise_std=noise.std)
+    if model.scale == 1 and noise.is_white:
+        noise = noise._replace(growth=growth_of(_middle(picture.colours)))
     if engine is not None:
         # What "auto" has chosen; the self-ensemble adds a second word to the name.
         options = replace(options, engine=engine.name.split()[0])
@@ -418,6 +430,7 @@ def write_results(job: Job, strips: Iterable[Prediction]) -> Restored:
         noise_estimated=job.options.estimate_noise,
         estimated_noise_std=job.noise.std,
         noise_is_white=job.noise.is_white,
+        noise_growth=job.noise.growth,
         promise=promise.text,
         promise_reason=promise.reason,
         warnings=_warnings(job),

@@ -6,7 +6,8 @@ needs the memory of some of its rows.
 
 import math
 import time
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
 from musigma.functional.picture_statistics import PictureStatistics, measure
+from musigma.functional.poisson_gaussian import growth_of
 from musigma.functional.resize import resize
 from musigma.images.image_io import BAND
 from musigma.images.listing import ImageSource, image_error
@@ -25,10 +27,10 @@ from musigma.images.science.image import FormatName, PlaneWriter, Result, Scienc
 from musigma.images.science.value_range import (
     Sampled,
     ValueRange,
-    choose_range,
+    choose_ranges,
     range_warnings,
     sample_plane,
-    stored_range,
+    stored_normalisation,
 )
 from musigma.model import Model
 from musigma.prediction.engines import Engine
@@ -45,6 +47,7 @@ NOISE_SIDE = 1024
 
 _ROUNDING_VARIANCE = 1 / 12  # of rounding to integers
 _CONVERTED_BYTES = 6 * 8  # for each value of the rows that are converted to the units of the file
+_MAX_RANGES = 16  # that are written into the notes of a file
 _KERNEL_RADIUS = 2  # of bicubic interpolation, in rows of the source
 _MEANINGS = {
     "std": "calibrated standard deviation of the error of each value, in the units of the values",
@@ -58,11 +61,12 @@ class ScienceRecord:
     """How a scientific file was restored.
 
     Attributes:
-        format: ``GeoTIFF``, ``OME-TIFF``, ``FITS`` or ``EXR``.
+        format: One of those of `ScienceImage`.
         bands: Names of the planes that were restored.
         applied: Whether the network saw the planes one by one or together, in words.
-        low: The value that the network saw as 0.
-        high: The value that the network saw as 1.
+        num_channels: How many planes the network sees together.
+        low: The value that the network saw as 0: one for all planes, or one for each.
+        high: The value that the network saw as 1: one for all planes, or one for each.
         range_origin: Where these two come from.
         error_quantity: What the error planes hold: ``std``, ``sigma`` or ``none``.
         interval_factor: Half-width of the interval in units of the error plane, for a calibrated
@@ -73,8 +77,9 @@ class ScienceRecord:
     format: FormatName
     bands: list[str]
     applied: str
-    low: float
-    high: float
+    num_channels: int
+    low: float | list[float]
+    high: float | list[float]
     range_origin: str
     error_quantity: str
     interval_factor: float | None
@@ -82,7 +87,7 @@ class ScienceRecord:
 
 
 class Outcome(NamedTuple):
-    """What `restore_science` says about a file that it has written."""
+    """What `restore_planes` says about planes that it has restored."""
 
     record: ScienceRecord
     options: Options
@@ -105,10 +110,10 @@ class NormalisedPlanes:
         self,
         image: ScienceImage,
         planes: tuple[int, ...],
-        value_range: ValueRange,
+        ranges: dict[int, ValueRange],
         fills: dict[int, float],
     ) -> None:
-        self.image, self.planes, self.value_range, self.fills = image, planes, value_range, fills
+        self.image, self.planes, self.ranges, self.fills = image, planes, ranges, fills
         self.shape = (1, len(planes), *image.shape[1:])
 
     def __getitem__(self, part: Any) -> Tensor:
@@ -122,7 +127,8 @@ class NormalisedPlanes:
     def normalised(self, plane: int, values: Values) -> NDArray[np.float32]:
         """Return values of a plane on the scale of the network."""
         filled = np.where(np.isfinite(values), values, self.fills[plane])
-        return ((filled - self.value_range.low) / self.value_range.span).astype(np.float32)
+        low, span = self.ranges[plane].low, self.ranges[plane].span
+        return ((filled - low) / span).astype(np.float32)
 
 
 def restore_science(
@@ -144,16 +150,45 @@ def restore_science(
         engine: What runs the network.
         progress: Called after each tile with the number done and the number in all.
     """
-    start = time.perf_counter()
     _check(source, options)
     image = open_science(source.path, format_name, max_pixels=options.max_pixels)
     with closing(image):
-        task = _prepare(model, image, options, engine)
-        notes = _notes(model, task)
-        result = Result(scale=model.scale, has_errors=model.has_sigma, notes=notes)
-        with science_writer(options.folder / source.name, image, result) as writer:
-            num_tiles = _restore_groups(task, engine, writer, progress)
-            _enlarge_others(image, model.scale, writer)
+        return restore_planes(
+            model,
+            image,
+            options,
+            engine=engine,
+            open_writer=lambda result: science_writer(options.folder / source.name, image, result),
+            progress=progress,
+        )
+
+
+def restore_planes(
+    model: Model,
+    image: ScienceImage,
+    options: Options,
+    *,
+    engine: Engine,
+    open_writer: Callable[[Result], AbstractContextManager[PlaneWriter]],
+    progress: Progress | None = None,
+) -> Outcome:
+    """Restore planes of values, and hand them over in their units, from top to bottom.
+
+    Args:
+        model: The model.
+        image: The planes.
+        options: How to restore them.
+        engine: What runs the network.
+        open_writer: Is told about the result and returns what takes its rows.
+        progress: Called after each tile with the number done and the number in all. An error that
+            it raises ends the work.
+    """
+    start = time.perf_counter()
+    task = _prepare(model, image, options, engine)
+    result = Result(scale=model.scale, has_errors=model.has_sigma, notes=_notes(model, task))
+    with open_writer(result) as writer:
+        num_tiles = _restore_groups(task, engine, writer, progress)
+        _enlarge_others(image, model.scale, writer)
     return Outcome(
         record=task.record,
         options=task.options,
@@ -172,7 +207,7 @@ class _Task:
     image: ScienceImage
     options: Options
     calibration: Calibration | None
-    value_range: ValueRange
+    ranges: dict[int, ValueRange]
     samples: list[Sampled]
     groups: list[NormalisedPlanes]
     record: ScienceRecord
@@ -192,20 +227,21 @@ def _check(source: ImageSource, options: Options) -> None:
 
 
 def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine) -> _Task:
-    sampled = {plane: sample_plane(image, plane) for plane in image.value_planes}
-    samples = [sample for sample in sampled.values() if sample is not None]
-    of_weights = stored_range(model.metadata)
-    value_range = choose_range(image, samples, given=options.value_range, of_weights=of_weights)
-    fills = {p: value_range.low if s is None else s.median for p, s in sampled.items()}
     planes, applied = plan_groups(model, image)
-    groups = [NormalisedPlanes(image, group, value_range, fills) for group in planes]
+    normalisation = stored_normalisation(model.metadata)
+    asked = normalisation.percentiles if normalisation else None
+    sampled = {plane: sample_plane(image, plane, asked) for plane in image.value_planes}
+    ranges = choose_ranges(
+        image, sampled, planes, given=options.value_range, of_weights=normalisation
+    )
+    fills = {p: ranges[p].low if s is None else s.median for p, s in sampled.items()}
+    groups = [NormalisedPlanes(image, group, ranges, fills) for group in planes]
     options = replace(options, engine=engine.name.split()[0])
     options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
     looked_at = groups[0] if groups[0].shape[1] in (1, 3) else _first_plane(groups[0])
     statistics = measure(looked_at)
-    noise = noise_of(statistics)
+    noise = _noise(model, looked_at, statistics, options)
     if options.estimate_noise:
-        noise = noise_of(statistics, white_std=estimate_noise_std(_middle(looked_at)))
         options = replace(options, noise_std=noise.std)
     calibration = model.calibration
     if options.coverage is not None:
@@ -215,13 +251,24 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
         image=image,
         options=options,
         calibration=calibration,
-        value_range=value_range,
-        samples=samples,
+        ranges=ranges,
+        samples=[sample for sample in sampled.values() if sample is not None],
         groups=groups,
-        record=_record(model, image, value_range, applied, calibration),
+        record=_record(model, image, ranges, (applied, len(planes[0])), calibration),
         noise=noise,
         promise=_promise(calibration, image, options, statistics),
     )
+
+
+def _noise(
+    model: Model, planes: NormalisedPlanes, statistics: PictureStatistics, options: Options
+) -> NoiseEstimate:
+    noise = noise_of(statistics)
+    if options.estimate_noise:
+        noise = noise_of(statistics, white_std=estimate_noise_std(_middle(planes)))
+    if model.scale == 1 and noise.is_white:
+        noise = noise._replace(growth=growth_of(_middle(planes)))
+    return noise
 
 
 def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]], str]:
@@ -238,11 +285,8 @@ def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]
     num_colours = network.in_channels - network.takes_noise_level
     if not planes:
         raise image_error(image.path, "holds no plane of values to restore")
-    if num_colours > 1 and num_colours != 3:
-        if len(planes) != num_colours:
-            text = f"has {len(planes)} planes, and {model.name} takes {num_colours} channels"
-            raise image_error(image.path, f"{text}; choose another `model`")
-        return [planes], f"all {num_colours} bands jointly"
+    if num_colours > 1 and (num_colours != 3 or "bands" in model.metadata):
+        return _joint_groups(model, image, num_colours)
     joint = [triple for triple in image.joint if num_colours == 3]
     members = {plane for triple in joint for plane in triple}
     single = [(plane,) for plane in planes if plane not in members]
@@ -251,6 +295,25 @@ def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]
         repeated = " (each as three equal channels, of which the mean is taken)"
         words.append(f"band by band{repeated if num_colours == 3 else ''}")
     return [*joint, *single], "; other bands ".join(words)
+
+
+def _joint_groups(
+    model: Model, image: ScienceImage, num_channels: int
+) -> tuple[list[tuple[int, ...]], str]:
+    """Return the sets of planes for a network that sees all channels of a picture together."""
+    planes = image.value_planes
+    sets = [tuple(p for p in each if p in planes) for each in image.channel_sets] or [planes]
+    # A network may also take all pictures of a stack as its channels.
+    if len(sets) > 1 and len(planes) == num_channels:
+        sets = [planes]
+    numbers = {len(each) for each in sets}
+    if numbers != {num_channels}:
+        where = "" if len(sets) == 1 else f" at each of {len(sets)} places of its stack"
+        text = f"has {max(numbers)} planes{where}, and {model.name} takes {num_channels} channels"
+        advice = "choose another `model`: one of 1 channel goes band by band over any file"
+        raise image_error(image.path, f"{text}, all at once; {advice}")
+    words = f"all {num_channels} bands jointly"
+    return sets, words if len(sets) == 1 else f"{words}, {len(sets)} pictures of a stack in turn"
 
 
 def _restore_groups(
@@ -301,7 +364,7 @@ def _in_units(
     At scale 1 a value that the network leaves as it is, but for the rounding of float32, is the
     value of the file to the bit.
     """
-    scale, value_range = task.model.scale, task.value_range
+    scale, value_range = task.model.scale, task.ranges[plane]
     before = _source_rows(task.image, plane, top, top + len(mean), scale)
     values = mean.double().numpy() * value_range.span + value_range.low
     if scale == 1:
@@ -315,7 +378,7 @@ def _in_units(
 
 
 def _errors_in_units(task: _Task, plane: int, sigma: Tensor) -> Values:
-    span = task.value_range.span
+    span = task.ranges[plane].span
     if task.calibration is None:
         return sigma.double().numpy() * span
     std = task.calibration.std(sigma).double().numpy() * span
@@ -379,19 +442,21 @@ def _memory_for_tiles(
 def _record(
     model: Model,
     image: ScienceImage,
-    value_range: ValueRange,
-    applied: str,
+    ranges: dict[int, ValueRange],
+    applied: tuple[str, int],
     calibration: Calibration | None,
 ) -> ScienceRecord:
+    low, high = (_common([getattr(r, key) for r in ranges.values()]) for key in ("low", "high"))
     quantity = "none" if not model.has_sigma else "sigma" if calibration is None else "std"
     has_interval = calibration is not None and model.has_sigma
     return ScienceRecord(
         format=image.format,
         bands=[image.names[plane] for plane in image.value_planes],
-        applied=applied,
-        low=value_range.low,
-        high=value_range.high,
-        range_origin=value_range.origin,
+        applied=applied[0],
+        num_channels=applied[1],
+        low=low,
+        high=high,
+        range_origin=next(iter(ranges.values())).origin,
         error_quantity=quantity,
         interval_factor=calibration.factor if calibration and has_interval else None,
         coverage=calibration.coverage if calibration and has_interval else None,
@@ -406,7 +471,7 @@ def _notes(model: Model, task: _Task) -> dict[str, str]:
         "meaning": _MEANINGS[record.error_quantity],
         "model": f"{model.name}, scale {model.scale}",
         "applied": record.applied,
-        "value_range": str(task.value_range),
+        "value_range": _range_text(task.ranges),
     }
     if record.interval_factor is not None:
         factor = f"{record.interval_factor:.6g}"
@@ -414,6 +479,22 @@ def _notes(model: Model, task: _Task) -> dict[str, str]:
     if task.promise is not None:
         notes["promise"] = task.promise.text or f"none: {task.promise.reason}"
     return notes
+
+
+def _common(numbers: list[float]) -> float | list[float]:
+    """Return the number that all are, or all of them where they differ."""
+    return numbers[0] if len({*numbers}) == 1 else numbers
+
+
+def _range_text(ranges: dict[int, ValueRange]) -> str:
+    """Say the ranges of all planes; of many that differ, those of the first ones."""
+    each = list(dict.fromkeys(ranges.values()))
+    if len(each) == 1:
+        return str(each[0])
+    shown = [f"{r.low:g} to {r.high:g}" for r in each[:_MAX_RANGES]] + ["..."] * (
+        len(each) > _MAX_RANGES
+    )
+    return f"{', '.join(shown)} ({each[0].origin})"
 
 
 def _promise(
@@ -428,7 +509,7 @@ def _promise(
 
 
 def _warnings(task: _Task) -> list[str]:
-    warnings = range_warnings(task.value_range, task.samples)
+    warnings = range_warnings(next(iter(task.ranges.values())), task.samples)
     if task.image.left_out:
         names = ", ".join(task.image.left_out)
         warnings.append(f"The result does not have these parts of the file: {names}.")
@@ -442,7 +523,7 @@ def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Prog
 
 
 def _first_plane(planes: NormalisedPlanes) -> NormalisedPlanes:
-    return NormalisedPlanes(planes.image, planes.planes[:1], planes.value_range, planes.fills)
+    return NormalisedPlanes(planes.image, planes.planes[:1], planes.ranges, planes.fills)
 
 
 def _middle(planes: NormalisedPlanes) -> Tensor:

@@ -1,40 +1,59 @@
 """The optimizers of a captured step: fused Adam, and Muon for the convolutions."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
-
-from musigma.training.recipe import Recipe
 
 MOMENTUM = 0.95
 UPDATE_RMS = 0.2
 """Root mean square of a Muon update at learning rate 1; about Adam's, so that rates carry over."""
 
 
+class OptimizerSettings(Protocol):
+    """What a recipe, or anything else, says of an optimizer."""
+
+    @property
+    def optimizer(self) -> Literal["adam", "muon"]:
+        """Its name."""
+        ...
+
+    @property
+    def betas(self) -> tuple[float, float]:
+        """Decay rates of Adam's two averages."""
+        ...
+
+    @property
+    def epsilon(self) -> float:
+        """What Adam adds to a denominator."""
+        ...
+
+
 class Optimizer:
     """Updates weights by the gradients in their ``grad``; its state never moves in memory.
 
     Args:
-        recipe: Names the optimizer and its decay rates.
+        settings: The optimizer and its decay rates; a recipe has them.
         weights: The weights to update.
         learning_rate: A tensor that is read at every step.
     """
 
-    def __init__(self, recipe: Recipe, weights: Sequence[Tensor], learning_rate: Tensor) -> None:
+    def __init__(
+        self, settings: OptimizerSettings, weights: Sequence[Tensor], learning_rate: Tensor
+    ) -> None:
         self.learning_rate = learning_rate
         self.groups: list[list[Tensor]] = []
         rest = list(weights)
-        if recipe.optimizer == "muon":
+        if settings.optimizer == "muon":
             self.groups = _by_shape([weight for weight in weights if _is_wide(weight)])
             rest = [weight for weight in weights if not _is_wide(weight)]
         self.momenta = [[torch.zeros_like(weight) for weight in group] for group in self.groups]
         self.adam = torch.optim.Adam(
             rest,
             lr=learning_rate,
-            betas=recipe.betas,
-            eps=recipe.epsilon,
+            betas=settings.betas,
+            eps=settings.epsilon,
             fused=True,
             capturable=learning_rate.is_cuda,
         )

@@ -13,6 +13,7 @@ from torch import nn
 
 from musigma.degradations import Degradation, Noise
 from musigma.degradations import parse as parse_degradation
+from musigma.degradations.blind_spots import BLIND_SPOTS, BlindSpots
 from musigma.degradations.pairs import PAIRS, StoredInput
 from musigma.losses import parse as parse_loss
 from musigma.networks import Network, create, entry, num_params, with_sigma
@@ -37,7 +38,7 @@ _RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
     (("batch",), "from 1 to 65536", lambda n: 1 <= n <= 65536),
     (("patch", "sigma_width"), "from 1 to 4096", lambda n: 1 <= n <= 4096),
     (
-        ("validate_every", "save_every", "clip"),
+        ("validate_every", "validations", "save_every", "clip"),
         "zero or more and below 1e15",
         lambda n: 0 <= n < 1e15,
     ),
@@ -69,6 +70,8 @@ class Recipe:
         degrade: How inputs are made from the training images, as text, such as
             ``blur(0.2..2) | bicubic | noise(0..10) | jpeg(30..95)``. By default it is bicubic.
             With ``pairs`` inputs are read: from the folder ``LR`` beside ``HR`` of each set.
+            With ``blind_spots`` the images are noisy, and there are no clean ones: pixels are
+            hidden, and the network learns to tell them by their neighbours.
         low: With ``degrade = "pairs"``, folders of inputs, one for each of `data`, whose files are
             named as the targets are. It is for sets that do not have the folders above.
         noise_std: For denoisers, the range of noise levels in 8-bit levels; the short form of
@@ -96,6 +99,10 @@ class Recipe:
         seed: Decides the initial weights, the patches and the noise.
         log_every: Steps between two log lines.
         validate_every: Steps between two validations; zero to validate only at the end.
+        validations: Validations that are spread evenly over the budget, for a budget in seconds;
+            zero for those of ``validate_every`` alone.
+        keep_best: Whether the weights with the best validation are written in place of the last
+            ones. The weights that the run starts from take part.
         save_every: Steps between two checkpoints; zero to save only at the end.
     """
 
@@ -134,6 +141,8 @@ class Recipe:
     seed: int = 0
     log_every: int = 100
     validate_every: int = 0
+    validations: int = 0
+    keep_best: bool = False
     save_every: int = 0
 
     def __post_init__(self) -> None:
@@ -149,6 +158,8 @@ class Recipe:
             raise ConfigError("give the budget either as steps or as seconds")
         if self.keep_mean and not (self.sigma and self.start_from):
             raise ConfigError("keep_mean needs sigma = true, and weights to start_from")
+        if self.keep_best and not self.validation:
+            raise ConfigError("keep_best needs a set for validation, on which weights are compared")
         self._check_numbers()
         self._check_data()
         self._check_objective()
@@ -160,6 +171,8 @@ class Recipe:
             return Noise(self.noise_std)
         if self.degrade == PAIRS:
             return StoredInput(self.scale)
+        if self.degrade == BLIND_SPOTS:
+            return BlindSpots()
         return parse_degradation(self.degrade, scale=self.scale)
 
     def _check_data(self) -> None:
@@ -178,6 +191,7 @@ class Recipe:
                 "noise_std = [low, high] for a denoiser, or degrade = 'TEXT' for anything else"
             )
         self._check_pairs()
+        self._check_blind_spots()
         degradation = self.degradation
         if self._takes_noise_level() and degradation.white_noise_std is None:
             raise ConfigError(
@@ -198,6 +212,19 @@ class Recipe:
             raise ConfigError("pairs cannot be made smaller; leave shrink out")
         if DRAWN_SHAPES in self.data:
             raise ConfigError(f"{DRAWN_SHAPES} has no inputs to be read; name sets of pairs")
+
+    def _check_blind_spots(self) -> None:
+        if self.degrade != BLIND_SPOTS:
+            return
+        if self.scale != 1 or self.shrink or DRAWN_SHAPES in self.data:
+            raise ConfigError(
+                f'degrade = "{BLIND_SPOTS}" is for noisy pictures as they are: scale = 1, no shrink'
+            )
+        if self.sigma:
+            raise ConfigError(
+                f'degrade = "{BLIND_SPOTS}" has noisy targets, from which sigma would learn their '
+                "noise; train the mean with l2 first, then sigma with keep_mean = true"
+            )
 
     def _takes_noise_level(self) -> bool:
         """Build the network without values; refuse one that cannot be built or is far too large."""

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 class RunLog:
     """Writes ``log.jsonl``, a progress line, and TensorBoard events where that is installed.
 
-    While it is open, no other run can open the log of the same folder. It knows the first loss of
-    the run, also of a run that is resumed.
+    While it is open, no other run can open the log of the same folder. It knows the first loss and
+    the best validation of the run, also of a run that is resumed.
 
     Args:
         folder: Folder of the run.
@@ -37,6 +37,7 @@ class RunLog:
         self.folder, self.recipe, self.writes = folder, recipe, writes
         self.last: tuple[int, float] | None = None
         self.psnr: float | None = None
+        self.best_psnr: float | None = None
         self.first_loss: float | None = None
         self.progress = Progress(
             SpinnerColumn(),
@@ -58,8 +59,10 @@ class RunLog:
                 raise ConfigError(f"cannot make the folder of the run: {error}") from error
             self._lock = _lock(self.folder / LOG)
             _end_last_line(self.folder / LOG)
-            losses = _curve(read_log(self.folder), "loss")  # of the run that is resumed
+            lines = read_log(self.folder)  # of the run that is resumed
+            losses = _curve(lines, "loss")
             self.first_loss = losses[0][1] if losses else None
+            self.best_psnr = max((psnr for _, psnr in psnr_curve(lines)), default=None)
             self.board = _tensorboard(self.folder)
             self.progress.start()
         return self
@@ -93,7 +96,9 @@ class RunLog:
         if self.board is not None:
             for name, value in values.items():
                 self.board.add_scalar(name, value, step)
-        self.psnr = values.get("psnr_y", values.get("psnr", self.psnr))
+        psnr = validated_psnr(values)
+        if psnr is not None:
+            self.psnr, self.best_psnr = psnr, max(psnr, self.best_psnr or psnr)
         parts = [f"step {step}"]
         if "loss" in values:
             parts.append(f"loss {values['loss']:.5f}")
@@ -128,7 +133,7 @@ class RunLog:
         if min(loss for _, loss in losses) > 0:
             left.set_yscale("log")
         left.set_title(f"{self.recipe.network} x{self.recipe.scale}: {self.recipe.objective}")
-        scores = _curve(lines, "psnr_y") or _curve(lines, "psnr")
+        scores = psnr_curve(lines)
         if scores:
             right = left.twinx()
             right.plot(*zip(*scores, strict=True), "o-", color="#b5482c", markersize=4)
@@ -173,6 +178,21 @@ def _read_line(text: str) -> dict[str, Any] | None:
     is_complete = {"step", "seconds"} <= line.keys()
     is_numbers = all(type(value) in (int, float) for value in line.values())
     return line if is_complete and is_numbers else None
+
+
+def validated_psnr(values: Mapping[str, float]) -> float | None:
+    """Return the PSNR by which validations are compared: of luma, or else of all channels.
+
+    Example:
+        >>> validated_psnr({"psnr": 30.0, "psnr_y": 31.5})
+        31.5
+    """
+    return values.get("psnr_y", values.get("psnr"))
+
+
+def psnr_curve(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """Return the PSNR of the validations over the steps."""
+    return _curve(lines, "psnr_y") or _curve(lines, "psnr")
 
 
 def _curve(lines: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:

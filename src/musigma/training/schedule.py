@@ -24,14 +24,28 @@ def learning_rate_at(recipe: Recipe, *, step: int, progress: float) -> float:
         >>> [learning_rate_at(paper, step=step, progress=0.5) for step in (0, 200_000)]
         [0.0001, 5e-05]
     """
-    if progress < recipe.warmup:
-        return recipe.learning_rate * max(progress, LOWEST * recipe.warmup) / recipe.warmup
+    if recipe.schedule == "cosine" or progress < recipe.warmup:
+        return recipe.learning_rate * cosine_share(progress, warmup=recipe.warmup)
     if recipe.schedule == "halving":
         return recipe.learning_rate * 0.5 ** (step // recipe.halve_every)
-    if recipe.schedule == "constant":
-        return recipe.learning_rate
-    after_warmup = (min(progress, 1.0) - recipe.warmup) / (1 - recipe.warmup)
-    return recipe.learning_rate * max(0.5 * (1 + math.cos(math.pi * after_warmup)), LOWEST)
+    return recipe.learning_rate
+
+
+def cosine_share(progress: float, *, warmup: float) -> float:
+    """Return the learning rate over the highest: it rises in a line, then falls as a cosine.
+
+    Args:
+        progress: Share of the budget that is used.
+        warmup: Share of the budget over which the rate rises.
+
+    Example:
+        >>> [cosine_share(progress, warmup=0.5) for progress in (0.25, 0.5, 0.75)]
+        [0.5, 1.0, 0.5]
+    """
+    if progress < warmup:
+        return max(progress, LOWEST * warmup) / warmup
+    after_warmup = (min(progress, 1.0) - warmup) / (1 - warmup)
+    return max(0.5 * (1 + math.cos(math.pi * after_warmup)), LOWEST)
 
 
 @dataclass

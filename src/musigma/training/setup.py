@@ -25,7 +25,9 @@ from musigma.training.schedule import Clock
 from musigma.training.step import Step
 from musigma.types import ConfigError, DataError, MusigmaError
 
-CHANGEABLE = {"steps", "seconds", "log_every", "validate_every", "save_every", "compile"}
+CHANGEABLE = {
+    *("steps", "seconds", "log_every", "validate_every", "validations", "save_every", "compile")
+}
 """The keys of a recipe that may differ when a run is resumed."""
 
 BANK_KEYS = (

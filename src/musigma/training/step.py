@@ -192,9 +192,10 @@ class Step:
 
     def _loss_of_patches(self) -> Tensor:
         if self._feed is not None:
-            degraded, target, noise_level = self._feed.patches()
+            patches = self._feed.patches()
         else:
-            degraded, target, noise_level = self.bank.sample(self.number, **self._sampling)
+            patches = self.bank.sample(self.number, **self._sampling)
+        degraded, target, noise_level, counted = patches
         if self.working_copy.takes_noise_level:
             assert noise_level is not None
             level = noise_level.view(-1, 1, 1, 1) / 255
@@ -203,7 +204,7 @@ class Step:
             prediction = self.working_copy(degraded)
         mean, sigma = prediction
         prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
-        return self.objective(prediction, target, degraded=degraded)
+        return self.objective(prediction, target, degraded=degraded, counted=counted)
 
     def _defer(self) -> None:
         # The kernel is for half precision, which only the working copy uses.

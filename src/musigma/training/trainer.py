@@ -10,7 +10,9 @@ from pathlib import Path
 import torch
 from torch import distributed
 
+from musigma.atomic import write_atomically
 from musigma.datasets.catalog import find_dataset
+from musigma.degradations.blind_spots import BLIND_SPOTS
 from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.evaluate import evaluate
 from musigma.evaluation.protocol import Protocol, protocol_for
@@ -20,7 +22,7 @@ from musigma.networks import Network
 from musigma.prediction.device import select_device_and_threads
 from musigma.training.checkpoint import load_newest, save_checkpoint
 from musigma.training.recipe import Recipe
-from musigma.training.run_log import RunLog, read_log
+from musigma.training.run_log import RunLog, read_log, validated_psnr
 from musigma.training.run_record import record_of
 from musigma.training.schedule import Clock
 from musigma.training.setup import find_run, join_processes, set_up
@@ -28,6 +30,7 @@ from musigma.training.step import Step
 from musigma.types import MusigmaError
 
 WEIGHTS = "weights.safetensors"
+BEST = "best.safetensors"
 
 DIVERGED = 100
 """A loss that ends above so many times the first one has diverged."""
@@ -98,14 +101,17 @@ def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
     recipe, last_log = step.recipe, step.steps_done
     clock.start()
     with stop_signals() as stop_signal:
+        if recipe.keep_best and not last_log:
+            validate_and_log(step, clock, run_log)  # the weights to start from take part
         progress, stop = largest_over_processes(clock.progress(last_log), stop_signal())
         while progress < 1 and not stop:
+            before = progress
             step(clock.learning_rate(step.steps_done, progress))
             done = step.steps_done
             if run_log.first_loss is None:
                 run_log.first_loss = step.loss_sum.item()  # of this step alone
             progress, stop = largest_over_processes(clock.progress(done), stop_signal())
-            validates = progress < 1 and _is_due(done, recipe.validate_every)
+            validates = progress < 1 and validation_is_due(recipe, done, before, progress)
             if validates or _is_due(done, recipe.log_every) or progress >= 1 or stop:
                 loss = step.read_loss(done - last_log)
                 if not math.isfinite(loss):
@@ -117,7 +123,7 @@ def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
                 if progress >= 1:
                     check_convergence(loss, run_log)
             if validates:
-                run_log.log(done, clock, **validate(step))
+                validate_and_log(step, clock, run_log)
             if _is_due(done, recipe.save_every):
                 save_state(step, clock, run_log)
         if stop:
@@ -125,13 +131,23 @@ def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
             raise StoppedError(int(stop), step.steps_done)
 
 
+def validation_is_due(recipe: Recipe, step: int, before: float, progress: float) -> bool:
+    """Return whether the step that moved the progress from `before` is followed by a validation."""
+    parts = recipe.validations + 1  # the last of them ends with the run, which validates anyway
+    return _is_due(step, recipe.validate_every) or int(progress * parts) > int(before * parts)
+
+
 def check_convergence(loss: float, run_log: RunLog) -> None:
     """Refuse to call a run trained whose loss has grown to many times the first one.
 
-    Such a loss is finite, so that `roll_back` does not see it, but the weights are of no use.
+    Such a loss is finite, so that `roll_back` does not see it, but the weights are of no use. A run
+    that keeps its best weights has better ones.
     """
     first = run_log.first_loss
     if first is not None and loss > DIVERGED * max(abs(first), SMALL_LOSS):
+        if run_log.recipe.keep_best:
+            run_log.note(f"the training diverged (loss {loss:.3g}); the best weights are kept")
+            return
         raise TrainingError(
             f"the training diverged: the loss went from {first:.3g} to {loss:.3g}; no weights are "
             "written; lower learning_rate or set clip, and start again in another folder"
@@ -175,13 +191,26 @@ def validate(step: Step) -> dict[str, float]:
     recipe = step.recipe
     if not recipe.validation or step.rank > 0:
         return {}
-    pairs = recipe.degrade == PAIRS
+    pairs = recipe.degrade in (PAIRS, BLIND_SPOTS)
     dataset = find_dataset(recipe.validation, scale=recipe.scale if pairs else None)
     with step.averaged() as network:
         network.eval()
         evaluation = evaluate(network, dataset, protocol_of(recipe, network))
         network.train()
     return evaluation.summary
+
+
+def validate_and_log(step: Step, clock: Clock, run_log: RunLog) -> dict[str, float]:
+    """Validate, keep the weights if they are the best ones so far and wanted, and log."""
+    result = validate(step)
+    psnr = validated_psnr(result)
+    if step.recipe.keep_best and run_log.writes and psnr is not None:
+        best = run_log.best_psnr
+        if best is None or psnr > best or not (run_log.folder / BEST).exists():
+            write_weights(run_log.folder / BEST, step, clock, result)
+    # Logged last: a crash before it only makes the weights be kept once more.
+    run_log.log(step.steps_done, clock, **result)
+    return result
 
 
 def protocol_of(recipe: Recipe, network: Network) -> Protocol:
@@ -191,7 +220,7 @@ def protocol_of(recipe: Recipe, network: Network) -> Protocol:
     """
     if recipe.noise_std is not None:
         return protocol_for(network, noise_std=sum(recipe.noise_std) / 2)
-    if recipe.degrade == PAIRS:
+    if recipe.degrade in (PAIRS, BLIND_SPOTS):
         return protocol_for(network, pairs=True)
     return protocol_for(network, degradation=recipe.degrade or None)
 
@@ -214,9 +243,11 @@ def finish(step: Step, clock: Clock, run_log: RunLog) -> Path:
     """Validate, write the weights, the record of the run and its curves."""
     if not run_log.writes:
         return run_log.folder / WEIGHTS
-    result = validate(step)
-    run_log.log(step.steps_done, clock, **result)
+    result = validate_and_log(step, clock, run_log)
     path = save_weights(step, clock, run_log, result)
+    best = run_log.folder / BEST
+    if step.recipe.keep_best and best.exists():
+        write_atomically(path, best.read_bytes())
     protocol = protocol_of(step.recipe, step.network)
     record = record_of(step.recipe, path, protocol, read_log(run_log.folder))
     record.save(run_log.folder / "record.json")
@@ -228,8 +259,17 @@ def save_weights(
     step: Step, clock: Clock, run_log: RunLog, validation: dict[str, float] | None = None
 ) -> Path:
     """Write the averaged weights, with the settings of their training, and a last checkpoint."""
-    recipe, path = step.recipe, run_log.folder / WEIGHTS
     save_state(step, clock, run_log)
+    path = run_log.folder / WEIGHTS
+    write_weights(path, step, clock, validation)
+    return path
+
+
+def write_weights(
+    path: Path, step: Step, clock: Clock, validation: dict[str, float] | None = None
+) -> None:
+    """Write the averaged weights to a file, with the settings of their training."""
+    recipe = step.recipe
     training = {
         "recipe": recipe.published(),
         "seed": recipe.seed,
@@ -240,7 +280,6 @@ def save_weights(
     }
     with step.averaged() as network:
         save(path, network, training=training)
-    return path
 
 
 def _is_due(step: int, every: int) -> bool:

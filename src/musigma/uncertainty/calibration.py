@@ -28,6 +28,9 @@ _NO_GUARANTEE = "Intervals hold about {share}, without a guarantee,"
 
 Json = Mapping[str, Any]
 
+NOISY_PAIRS = "noisy-pairs"
+"""What stands in the place of a degradation where the targets were noisy, too."""
+
 VERSION = 2
 """Of the table that `Calibration.to_dict` writes. Version 1 had one factor and no version."""
 
@@ -302,6 +305,8 @@ def describe_inputs(protocol: Json) -> str:
         return f"clean, shrunk by {scale} with bicubic (MATLAB)"
     if degradation == "pairs":
         return "degraded as in the pairs of files that it was fitted on"
+    if degradation == NOISY_PAIRS:
+        return "noisy as the pairs of noisy pictures that it was fitted on, for the clean scene"
     texts = [degradation] if isinstance(degradation, str) else list(degradation or ["unknown"])
     if len(texts) == 1 and (level := _WHITE_NOISE.fullmatch(texts[0])):
         numbers = level[1] if level[2] is None else f"{level[1]} to {level[2]}"

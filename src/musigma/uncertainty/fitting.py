@@ -227,7 +227,8 @@ def fit_isotonic(held_out: HeldOut, *, coverage: float) -> Calibration:
     starts = np.unique(np.searchsorted(share, np.arange(_NUM_KNOTS) / _NUM_KNOTS, side="right"))
     counts = np.add.reduceat(all_counts, starts).astype(np.float64)
     sigma, squared_error = np.add.reduceat(all_sums, starts, axis=1) / counts
-    rms = np.sqrt(isotonic_regression(squared_error, counts)).clip(min=SIGMA_FLOOR)
+    # Squared errors from which the noise of the targets was taken off may be negative.
+    rms = np.sqrt(isotonic_regression(squared_error, counts).clip(min=SIGMA_FLOOR**2))
     return Calibration(
         method="isotonic",
         knots=tuple(sigma.tolist()),

@@ -51,7 +51,7 @@ def train_tiny(text: str, bank: Bank, *, num_steps: int = NUM_STEPS, seed: int =
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     sigmas, errors = [], []
     for step in range(num_steps):
-        low, target, _ = bank.sample(torch.tensor(step), batch=4, seed=seed)
+        low, target, *_ = bank.sample(torch.tensor(step), batch=4, seed=seed)
         prediction = network(low)
         optimizer.zero_grad()
         objective(prediction, target, generator=noise).backward()

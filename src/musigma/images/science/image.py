@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Reader = Callable[[int, slice, slice], Values]
 Role = Literal["values", "opacity", "labels"]
-FormatName = Literal["GeoTIFF", "OME-TIFF", "FITS", "EXR"]
+FormatName = Literal["GeoTIFF", "OME-TIFF", "FITS", "EXR", "picture", "array"]
+"""Formats of files; of values in memory, those of a photograph, and all others."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -19,8 +20,9 @@ class ScienceImage:
     """What a scientific file holds; its planes are read when they are needed.
 
     Attributes:
-        path: The file.
-        format: ``GeoTIFF``, ``OME-TIFF``, ``FITS`` or ``EXR``.
+        path: The file, or the name of what lies in memory.
+        format: ``GeoTIFF``, ``OME-TIFF``, ``FITS`` or ``EXR``; of values in memory that no such
+            file holds, ``picture`` for a photograph and ``array`` for all others.
         shape: Number of planes, height and width. A plane is a band, or one picture of a stack.
         dtypes: Type of the samples of each plane.
         names: Name of each plane.
@@ -33,6 +35,9 @@ class ScienceImage:
         close: Closes the file.
         metadata: What the writer of the format needs to know.
         left_out: Parts of the file that are neither read nor written.
+        channel_sets: For a stack, the planes of all channels at one place and time, in the order of
+            the channels; one such set for each place and time. Empty where there is no stack: then
+            all planes belong to one picture.
     """
 
     path: Path
@@ -47,6 +52,7 @@ class ScienceImage:
     close: Callable[[], None]
     metadata: Any
     left_out: tuple[str, ...] = ()
+    channel_sets: tuple[tuple[int, ...], ...] = ()
 
     @property
     def value_planes(self) -> tuple[int, ...]:

@@ -110,7 +110,27 @@ def _opened(path: Path, file: Any) -> ScienceImage:
         close=file.close,
         metadata=info,
         left_out=tuple(f"the image series {other.name!r}" for other in file.series[1:]),
+        channel_sets=_channel_sets(series.axes, series.shape),
     )
+
+
+def _channel_sets(axes: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return the planes of all channels at each place and time of a stack.
+
+    Planes are numbered by the pictures of the stack in their order, and by the samples of each.
+
+    Example:
+        >>> _channel_sets("ZCYX", (2, 3, 5, 4)), _channel_sets("CZYX", (2, 3, 5, 4))
+        (((0, 1, 2), (3, 4, 5)), ((0, 3), (1, 4), (2, 5)))
+    """
+    sizes = dict(zip(axes, shape, strict=True))
+    leading = [axis for axis in axes if axis not in "SYX"]
+    numbers = np.arange(int(np.prod([sizes[axis] for axis in leading])) * sizes.get("S", 1))
+    numbers = numbers.reshape([*(sizes[axis] for axis in leading), sizes.get("S", 1)])
+    if "C" in leading:
+        numbers = np.moveaxis(numbers, leading.index("C"), -2)
+    num_channels = sizes.get("C", 1) * sizes.get("S", 1)
+    return tuple(tuple(row) for row in numbers.reshape(-1, num_channels).tolist())
 
 
 @contextmanager

@@ -1,7 +1,12 @@
-"""Which values of a scientific file are black and white for a network."""
+"""Which values of a scientific file are black and white for a network.
+
+Weights may bring their normalisation in their metadata, in one of three forms: ``value_range`` with
+two numbers for all channels, ``value_range`` with two numbers for each channel, or
+``value_percentiles`` with two percentiles, which are measured in each plane of a file.
+"""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +17,7 @@ from musigma.types import ConfigError
 
 _GRID, _SIDE = 8, 64  # windows along each axis that are looked at, and their side
 _SMALL_SHARE = 0.25
+STORED = "stored with the weights"
 
 
 class ValueRange(NamedTuple):
@@ -37,14 +43,36 @@ class ValueRange(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """Values from windows all over a plane: the lowest, the highest, and the middle one."""
+    """Values from windows all over a plane.
+
+    Attributes:
+        low: The lowest.
+        high: The highest.
+        median: The middle one.
+        percentiles: The two that were asked for.
+    """
 
     low: float
     high: float
     median: float
+    percentiles: tuple[float, float] | None = None
 
 
-def sample_plane(image: ScienceImage, plane: int) -> Sampled | None:
+class Normalisation(NamedTuple):
+    """What weights say about the values that they expect; one of the two is `None`.
+
+    Attributes:
+        ranges: The values of black and white, once for all channels or once for each of them.
+        percentiles: The percentiles of each plane that are black and white.
+    """
+
+    ranges: tuple[tuple[float, float], ...] | None = None
+    percentiles: tuple[float, float] | None = None
+
+
+def sample_plane(
+    image: ScienceImage, plane: int, percentiles: tuple[float, float] | None = None
+) -> Sampled | None:
     """Look at windows all over a plane; return `None` where all values are missing."""
     _, height, width = image.shape
     parts = [
@@ -57,7 +85,74 @@ def sample_plane(image: ScienceImage, plane: int) -> Sampled | None:
     values: Values = np.concatenate([part[np.isfinite(part)] for part in parts])
     if not values.size:
         return None
-    return Sampled(float(values.min()), float(values.max()), float(np.median(values)))
+    levels = None
+    if percentiles is not None:
+        low, high = np.percentile(values, percentiles).tolist()
+        levels = (low, high)
+    return Sampled(float(values.min()), float(values.max()), float(np.median(values)), levels)
+
+
+def choose_ranges(
+    image: ScienceImage,
+    sampled: Mapping[int, Sampled | None],
+    groups: Sequence[tuple[int, ...]],
+    *,
+    given: tuple[float, float] | None,
+    of_weights: Normalisation | None = None,
+) -> dict[int, ValueRange]:
+    """Return the range of each plane: given, or that of the weights, the file, or what was seen.
+
+    Args:
+        image: The file.
+        sampled: What was seen of each of its planes.
+        groups: The planes that the network sees together, in the order of its channels.
+        given: The range that the user gave.
+        of_weights: What the weights say.
+
+    Raises:
+        ConfigError: If the weights have ranges for another number of channels.
+        ImageError: If all values are equal, so that no range can be found.
+    """
+    if given is None and of_weights is not None:
+        if of_weights.percentiles is not None:
+            return _percentile_ranges(image, sampled, of_weights.percentiles)
+        if of_weights.ranges is not None and len(of_weights.ranges) > 1:
+            return _channel_ranges(groups, of_weights.ranges)
+    samples = [sample for sample in sampled.values() if sample is not None]
+    stored = of_weights.ranges[0] if of_weights is not None and of_weights.ranges else None
+    common = choose_range(image, samples, given=given, of_weights=stored)
+    return dict.fromkeys(sampled, common)
+
+
+def _percentile_ranges(
+    image: ScienceImage,
+    sampled: Mapping[int, Sampled | None],
+    percentiles: tuple[float, float],
+) -> dict[int, ValueRange]:
+    origin = "percentiles {:g} and {:g} of each plane, stored with the weights".format(*percentiles)
+    ranges = {}
+    for plane, sample in sampled.items():
+        low, high = (0.0, 1.0) if sample is None else sample.percentiles or (0.0, 0.0)
+        if not low < high:
+            text = f"{image.names[plane]}: percentiles {percentiles[0]:g} and {percentiles[1]:g}"
+            raise image_error(image.path, f"{text} are both {low:g}; give the range of values")
+        ranges[plane] = ValueRange(low, high, origin)
+    return ranges
+
+
+def _channel_ranges(
+    groups: Sequence[tuple[int, ...]], stored: tuple[tuple[float, float], ...]
+) -> dict[int, ValueRange]:
+    ranges = {}
+    for group in groups:
+        if len(group) != len(stored):
+            raise ConfigError(
+                f"the weights have ranges of values for {len(stored)} channels, and {len(group)} "
+                "are restored together; give the range of values"
+            )
+        for plane, (low, high) in zip(group, stored, strict=True):
+            ranges[plane] = ValueRange(low, high, STORED)
+    return ranges
 
 
 def choose_range(
@@ -81,7 +176,7 @@ def choose_range(
     if given is not None:
         return ValueRange(*given, "given")
     if of_weights is not None:
-        return ValueRange(*of_weights, "stored with the weights")
+        return ValueRange(*of_weights, STORED)
     if image.declared_range is not None:
         return ValueRange(*image.declared_range, "declared by the file")
     low = min((sample.low for sample in samples), default=0.0)
@@ -102,7 +197,7 @@ def range_warnings(value_range: ValueRange, samples: list[Sampled]) -> list[str]
         >>> range_warnings(ValueRange(0.0, 65535.0, "declared by the file"), seen)
         ['Its values lie between 300 and 9000, and the range is 0 to 65535; --range suits better.']
     """
-    if value_range.origin in ("given", "stored with the weights") or not samples:
+    if value_range.origin == "given" or value_range.origin.endswith(STORED) or not samples:
         return []
     low, high = min(sample.low for sample in samples), max(sample.high for sample in samples)
     if value_range.origin == "measured in the file":
@@ -116,23 +211,40 @@ def range_warnings(value_range: ValueRange, samples: list[Sampled]) -> list[str]
     return []
 
 
-def stored_range(metadata: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Return the range in the metadata of weights, under ``value_range``; `None` where none is.
+def stored_normalisation(metadata: Mapping[str, Any]) -> Normalisation | None:
+    """Return what the metadata of weights say about values; `None` where they say nothing.
 
     Example:
-        >>> stored_range({"value_range": [0, 10000]}), stored_range({})
-        ((0.0, 10000.0), None)
+        >>> stored_normalisation({"value_range": [0, 10000]})
+        Normalisation(ranges=((0.0, 10000.0),), percentiles=None)
+        >>> stored_normalisation({"value_range": [[0, 100], [0, 1]]}).ranges
+        ((0.0, 100.0), (0.0, 1.0))
+        >>> stored_normalisation({"value_percentiles": [0.1, 99.9]}).percentiles
+        (0.1, 99.9)
     """
-    stored = metadata.get("value_range")
-    if stored is None:
+    ranges, percentiles = metadata.get("value_range"), metadata.get("value_percentiles")
+    if percentiles is not None:
+        low, high = _two_numbers("value_percentiles", percentiles)
+        if low < 0 or high > 100:
+            raise ConfigError(
+                f"`value_percentiles` of the weights must lie from 0 to 100, got {percentiles!r}"
+            )
+        return Normalisation(percentiles=(low, high))
+    if ranges is None:
         return None
+    is_nested = isinstance(ranges, list | tuple) and ranges and isinstance(ranges[0], list | tuple)
+    pairs = ranges if is_nested else [ranges]
+    return Normalisation(ranges=tuple(_two_numbers("value_range", pair) for pair in pairs))
+
+
+def _two_numbers(name: str, stored: Any) -> tuple[float, float]:
     try:
         low, high = map(float, stored)
     except (TypeError, ValueError):
         low = high = 0.0
     if not low < high or not math.isfinite(high - low):
         raise ConfigError(
-            f"`value_range` of the weights must be two numbers, the lower first, got {stored!r}"
+            f"`{name}` of the weights must be two numbers, the lower first, got {stored!r}"
         )
     return low, high
 

@@ -4,7 +4,13 @@ from torch import Tensor, nn
 
 from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.dropout import ChannelDropout
-from musigma.networks.layers import MeanShift, conv3x3, pixel_shuffle_upsampler, upsampler_radius
+from musigma.networks.layers import (
+    RGB_MEAN,
+    MeanShift,
+    conv3x3,
+    pixel_shuffle_upsampler,
+    upsampler_radius,
+)
 from musigma.networks.registry import register
 from musigma.networks.state_dict import (
     RELEASED_RANGE,
@@ -110,6 +116,8 @@ class EDSR(Network):
         value_range: Range the layers work in. Official weights expect 255.
         dropout: Share of the channels of each residual that is dropped in training, for
             Monte-Carlo dropout. The paper has none.
+        channels: Of the image: 3 for colour, any number for bands that are measured together. The
+            mean colour of photographs is subtracted from colours alone; other bands have 0.5.
     """
 
     def __init__(
@@ -121,6 +129,7 @@ class EDSR(Network):
         res_scale: float = 1.0,
         value_range: float = 1.0,
         dropout: float = 0.0,
+        channels: int = 3,
     ) -> None:
         super().__init__()
         trunk_radius = 2 + 2 * num_blocks
@@ -131,12 +140,16 @@ class EDSR(Network):
             feature_scale=scale,
             feature_receptive_radius=trunk_radius,
             receptive_radius=trunk_radius + upsampler_radius(scale),
+            in_channels=channels,
+            out_channels=channels,
         )
-        self.shift = MeanShift(value_range=value_range)
-        self.head = nn.Sequential(conv3x3(3, width))
+        self.shift = MeanShift(
+            value_range=value_range, mean=RGB_MEAN if channels == 3 else (0.5,) * channels
+        )
+        self.head = nn.Sequential(conv3x3(channels, width))
         blocks = [ResidualBlock(width, res_scale, dropout) for _ in range(num_blocks)]
         self.body = nn.Sequential(*blocks, conv3x3(width, width))
-        self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, 3))
+        self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, channels))
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""

@@ -86,6 +86,8 @@ def make_engine(network: Network, name: str, *, report: Report = lambda _: None)
         >>> make_engine(create("bicubic", scale=2), "torch").name
         'torch'
     """
+    if network.info.is_black_box and name in ("auto", *ENGINES):
+        return _engine_of_black_box(network, name)
     if name == "auto":
         return choose_engine(network, report=report)
     if name not in ENGINES:
@@ -111,6 +113,15 @@ def make_engine(network: Network, name: str, *, report: Report = lambda _: None)
         )
     half = name not in ("torch", "torch-tf32")
     return TorchEngine(network, **_SETTINGS[name], graph=on_gpu and half)
+
+
+def _engine_of_black_box(network: Network, name: str) -> Engine:
+    if name not in ("auto", "torch"):
+        raise ConfigError(
+            f"a wrapped network runs as it is, by the engine torch and not by {name}; leave "
+            "`engine` out"
+        )
+    return TorchEngine(network)
 
 
 def _make_runtime(network: Network, name: str) -> Engine:

@@ -1,0 +1,1 @@
+"""From pictures of one's own to weights with error bars of one's own: split, train, calibrate."""

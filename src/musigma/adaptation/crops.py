@@ -1,0 +1,186 @@
+"""Windows cut from the pictures: what is trained and measured on, small enough for the time."""
+
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+from torch import Tensor
+
+from musigma.adaptation.split import Part
+from musigma.datasets.catalog import Item
+from musigma.degradations.pairs import match_pair
+from musigma.images.decoding import declared_size
+from musigma.images.image_io import read_image, write_image
+from musigma.images.listing import image_error
+from musigma.types import DataError, ImageError
+
+Progress = Callable[[int, int, str], None]
+
+GRID = 16
+"""Windows begin at multiples of this in the input, so that blocks of a JPEG stay where they are."""
+
+MEASURED_SIDE = 384
+"""Side of the windows of all parts but training: a second each for a network on two cores."""
+
+TRAINING_SIDE = 1024
+MAX_TRAINING_BYTES = 2**31
+"""All training windows together are no larger in memory."""
+
+LEAST_SIDE = 96
+"""Side of the smallest picture, in pixels of the target, that can be adapted to."""
+
+
+class Window(NamedTuple):
+    """A part of an image, in its pixels."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+
+    def of(self, image: Tensor) -> Tensor:
+        """Cut it from an image ``(1, C, H, W)``."""
+        rows = slice(self.top, self.top + self.height)
+        return image[..., rows, self.left : self.left + self.width]
+
+    def times(self, scale: int) -> "Window":
+        """Return the window in an image that is larger by `scale`."""
+        return Window(*(scale * number for number in self))
+
+
+def check_sizes(items: Iterable[Item], *, least: int = LEAST_SIDE) -> None:
+    """Refuse pictures that are too small, all of them in one error; only headers are read."""
+    small = []
+    for item in items:
+        size = declared_size(item.target)
+        if min(size.height, size.width) < least:
+            small.append(f"{item.target.name} ({size.width}x{size.height})")
+    if small:
+        shown = ", ".join(small[:5]) + (f" and {len(small) - 5} more" if len(small) > 5 else "")
+        raise DataError(
+            f"{len(small)} pictures are smaller than {least}x{least} pixels: {shown}; "
+            "take them out of the folder"
+        )
+
+
+def choose_window(
+    height: int, width: int, *, side: int, name: str, seed: int, grid: int = GRID
+) -> Window:
+    """Return the window of an image, which follows from name and seed.
+
+    Args:
+        height: Of the image.
+        width: Of the image.
+        side: Largest side of the window.
+        name: Of the image.
+        seed: Another seed gives another window.
+        grid: The window begins at multiples of it.
+
+    Example:
+        >>> choose_window(100, 900, side=192, name="cat", seed=0).height
+        100
+    """
+    digest = blake2b(f"window/{seed}/{name}".encode(), digest_size=8).digest()
+    numbers = (int.from_bytes(digest[:4]), int.from_bytes(digest[4:]))
+    sizes = [min(length, side) for length in (height, width)]
+    starts = [
+        number % ((length - size) // grid + 1) * grid
+        for number, length, size in zip(numbers, (height, width), sizes, strict=True)
+    ]
+    return Window(*starts, *sizes)
+
+
+def write_crops(
+    parts: Mapping[Part, tuple[Item, ...]],
+    folder: Path,
+    *,
+    scale: int,
+    seed: int,
+    both_ways: bool = False,
+    progress: Progress = lambda *_: None,
+) -> None:
+    """Cut a window from every picture and write it to the folder of its part.
+
+    Pairs go to folders ``HR`` and ``LR``, as `musigma.datasets.catalog.find_dataset` finds them.
+
+    Args:
+        parts: The pictures, with their inputs where these are read.
+        folder: Gets a folder for each part.
+        scale: Zoom factor.
+        seed: Decides the windows.
+        both_ways: Whether each picture of a training pair is the input once: for noisy pairs.
+        progress: Called before each picture.
+
+    Raises:
+        DataError: Grey and coloured pictures are mixed.
+        ImageError: A picture cannot be read, or the two of a pair do not fit; it names the file.
+    """
+    total = sum(map(len, parts.values()))
+    grey: dict[bool, list[str]] = {True: [], False: []}
+    number = 0
+    for part, items in parts.items():
+        side = MEASURED_SIDE if part != "training" else _training_side(len(items))
+        for item in items:
+            progress(number, total, item.name)
+            number += 1
+            images = _read(item, scale)
+            grey[images[0].shape[1] == 1].append(item.name)
+            swapped = both_ways and part == "training"
+            _write(images, item.name, folder / part, side, scale, seed, swapped)
+    if grey[True] and grey[False]:
+        raise DataError(
+            f"{len(grey[True])} pictures are grey (such as {grey[True][0]}) and "
+            f"{len(grey[False])} are in colour (such as {grey[False][0]}); put them into two "
+            "folders and adapt to each"
+        )
+
+
+def _training_side(num_pictures: int) -> int:
+    most = int((MAX_TRAINING_BYTES / 3 / num_pictures) ** 0.5)
+    return max(LEAST_SIDE, min(TRAINING_SIDE, most) // 48 * 48)
+
+
+def _read(item: Item, scale: int) -> list[Tensor]:
+    """Return the target of a picture and, for a pair, its input."""
+    target, _ = read_image(item.target)
+    if item.degraded is None:
+        return [target]
+    degraded, _ = read_image(item.degraded)
+    if degraded.shape[1] != target.shape[1]:
+        names = {1: "grey", 3: "in colour"}
+        raise image_error(
+            item.degraded,
+            f"is {names[degraded.shape[1]]}, and its target is {names[target.shape[1]]}; "
+            "both must be the same",
+        )
+    try:
+        pair = match_pair(degraded, target, scale=scale)
+    except ImageError as error:
+        raise image_error(
+            item.degraded, f"{str(error).partition(';')[0]}; all pairs must have one --scale"
+        ) from error
+    return [pair.target, pair.degraded]
+
+
+def _write(
+    images: list[Tensor],
+    name: str,
+    folder: Path,
+    side: int,
+    scale: int,
+    seed: int,
+    both_ways: bool,
+) -> None:
+    height, width = (length // scale for length in images[0].shape[-2:])
+    small = choose_window(height, width, side=side // scale, name=name, seed=seed)
+    target = small.times(scale).of(images[0])
+    if len(images) == 1:
+        write_image(folder / f"{name}.png", target)
+        return
+    degraded = small.of(images[1])
+    ways = [(target, degraded), (degraded, target)] if both_ways else [(target, degraded)]
+    for number, (high, low) in enumerate(ways):
+        stem = f"{name}-{number}" if both_ways else name
+        write_image(folder / "HR" / f"{stem}.png", high)
+        write_image(folder / "LR" / f"{stem}.png", low)

@@ -1,0 +1,114 @@
+"""``musigma wrap``: error bars for anybody's network."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from musigma.cli.common import print_json, print_line
+from musigma.cli.evaluate import (
+    DegradeOption,
+    DeviceOption,
+    LowOption,
+    NoiseOption,
+    TrustOption,
+    show_progress,
+)
+from musigma.uncertainty.methods import DEFAULT_COVERAGE
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    epilog = "Examples: `musigma wrap net.onnx --data photos -o sigma.safetensors`, then "
+    epilog += "`musigma upscale a.png -o large --model sigma.safetensors --network net.onnx "
+    epilog += "--sigma`; `musigma wrap mine.py:enlarge --data photos -o sigma.safetensors`"
+    app.command(epilog=epilog)(wrap)
+
+
+def wrap(
+    network: Annotated[
+        str,
+        typer.Argument(
+            help="An ONNX file; a Python function as package.module:function or file.py:function; "
+            "a TorchScript file with --trust-network; or weights that spandrel knows."
+        ),
+    ],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Sharp pictures that the network was not trained on: a data set under "
+            "$MUSIGMA_DATA or a folder."
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write, which ends in .safetensors.")
+    ],
+    scale: Annotated[
+        int | None, typer.Option(help="Zoom factor; by default the network tells it.")
+    ] = None,
+    low: LowOption = None,
+    degrade: DegradeOption = None,
+    noise_std: NoiseOption = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(
+            help="Pictures for the calibration, a data set or a folder; by default every fourth "
+            "picture of --data is held out."
+        ),
+    ] = None,
+    minutes: Annotated[
+        float, typer.Option(help="Time for asking and learning; the calibration comes on top.")
+    ] = 10.0,
+    value_range: Annotated[
+        float | None,
+        typer.Option(
+            "--range",
+            help="Whether the values of the network in a file end at 1 or at 255; by default the "
+            "pictures tell it.",
+        ),
+    ] = None,
+    coverage: Annotated[
+        float, typer.Option(help="Share of the values that intervals hold by default.")
+    ] = DEFAULT_COVERAGE,
+    trust_network: TrustOption = False,
+    seed: Annotated[int, typer.Option(help="Decides crops and initial weights.")] = 0,
+    device: DeviceOption = "auto",
+    json: Annotated[bool, typer.Option(help="Print the calibration as JSON.")] = False,
+) -> None:
+    """Learn error bars for a network of somebody else, which stays as it is.
+
+    The network is asked about small degraded pictures. A side network learns from its answers how
+    large the errors are, and is calibrated on pictures that were held out. The file that is written
+    holds the side network; the results of your network do not change by a bit. For a network that
+    'musigma models' lists, a training with keep_mean gives better error bars.
+    """
+    from musigma.networks.weights_file import check_weights_name
+    from musigma.prediction.device import limit_threads, select_device
+    from musigma.wrapping import WrapSettings
+    from musigma.wrapping import wrap as wrap_network
+
+    check_weights_name(output)
+    limit_threads(select_device(device))
+    with show_progress(quiet=json) as progress:
+        model = wrap_network(
+            network,
+            data,
+            scale=scale,
+            low=low,
+            degradations=degrade or (),
+            noise_std=noise_std,
+            held_out=held_out,
+            value_range=value_range,
+            trust_network=trust_network,
+            coverage=coverage,
+            settings=WrapSettings(minutes=minutes, seed=seed),
+            device=device,
+            progress=progress,
+            report=(lambda _: None) if json else print_line,
+        )
+    model.save(output)
+    calibration = model.require_calibration()
+    if json:
+        print_json(calibration.to_dict())
+    else:
+        print_line(f"{calibration.promise}; stored in {output}")

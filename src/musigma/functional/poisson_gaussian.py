@@ -1,0 +1,241 @@
+"""Poisson-Gaussian noise, that of microscopes and of raw pictures, and its estimate.
+
+The variance of a pixel is ``gain * (signal - black) + std^2``: the first part is that of counted
+light, the second that of reading out the sensor. All numbers are in 8-bit levels.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool2d, conv2d
+
+from musigma.functional.noise import CORRECTIONS, clipped_moments
+from musigma.types import ImageError
+
+BLOCK = 8
+"""Side of the squares of which mean and variance are compared."""
+
+MIN_BLOCKS = 100
+"""Fewer squares do not show how the variance grows."""
+
+_BINS = 16
+_ROUNDS = 12  # in which the squares are chosen that fit the line
+_MAX_CLIPPED = 0.9  # share of the variance that clipping may take before a square is left out
+_SIGNIFICANT = 5  # standard errors by which the gain lies above 0
+_FLAT_QUANTILE = 0.3
+_NORMAL_BELOW = 0.1587  # share of a normal distribution that is more than one deviation below
+_KEPT_DEVIATIONS = 2.5
+_TWO_LEVELS = torch.tensor([0.1, 0.9])  # quantiles of a picture, dark and bright
+_MIN_GROWTH = 1.5  # of the variance from one to the other, below which growth is not worth a word
+_LEAST_VARIANCE = (0.2 / 255) ** 2  # of rounding to 8 bits, about
+_KERNEL = ((1.0, -2.0, 1.0), (-2.0, 4.0, -2.0), (1.0, -2.0, 1.0))
+
+
+class PoissonGaussian(NamedTuple):
+    """Noise whose variance grows with the signal.
+
+    Attributes:
+        gain: Variance over signal, in 8-bit levels.
+        std: Standard deviation where there is no signal, in 8-bit levels.
+        black: The level of no signal. One picture tells only ``std^2 - gain * black``; so one of
+            the two is 0.
+        gain_error: Standard error of the gain, as far as the scatter of the picture's parts shows.
+    """
+
+    gain: float
+    std: float
+    black: float
+    gain_error: float = 0.0
+
+    @property
+    def grows(self) -> bool:
+        """Whether the variance surely grows with the signal."""
+        return self.gain > _SIGNIFICANT * self.gain_error
+
+    def variance(self, signal: Tensor) -> Tensor:
+        """Return the variance of pixels, both in ``[0, 1]``.
+
+        Example:
+            >>> noise = PoissonGaussian(gain=4.0, std=3.0, black=0.0)
+            >>> round(float(noise.variance(torch.tensor(0.0)).sqrt() * 255), 3)
+            3.0
+        """
+        light = (signal - self.black / 255).clamp(min=0)
+        return self.gain / 255 * light + (self.std / 255) ** 2
+
+    def __str__(self) -> str:
+        """The model as it is shown to users.
+
+        Example:
+            >>> print(PoissonGaussian(gain=6.91, std=0.0, black=3.8, gain_error=0.1))
+            variance 6.91 (signal - 3.8)
+            >>> print(PoissonGaussian(gain=0.5, std=2.0, black=0.0, gain_error=0.01))
+            variance 0.5 signal + 2^2
+        """
+        if self.black:
+            return f"variance {self.gain:.3g} (signal - {self.black:.3g})"
+        return f"variance {self.gain:.3g} signal + {self.std:.3g}^2"
+
+
+def growth_of(image: Tensor) -> str:
+    """Say how the variance of a grey picture's noise grows with the signal; empty if it does not.
+
+    Colour pictures have been developed by a camera, which bends this relation.
+
+    Example:
+        >>> growth_of(torch.rand(1, 3, 64, 64))
+        ''
+    """
+    try:
+        noise = estimate_poisson_gaussian(image) if image.shape[1] == 1 else None
+    except ImageError:
+        return ""  # it is too small to tell
+    if noise is None or not noise.grows:
+        return ""
+    dark, bright = noise.variance(image.flatten().float().quantile(_TWO_LEVELS.to(image.device)))
+    return str(noise) if bright > _MIN_GROWTH * dark and bright > (1 / 255) ** 2 else ""
+
+
+def estimate_poisson_gaussian(image: Tensor) -> PoissonGaussian:
+    """Estimate how the variance of white noise depends on the signal, from one picture.
+
+    A filter that takes away whatever is even, or a slope, leaves noise; its mean square in a square
+    of 8x8 pixels is the variance there. A line is fitted to these variances over the means of the
+    squares. Squares with texture have more variance than the line says and are left out, together
+    with as many on the other side. What clipping to ``[0, 1]`` took is put back.
+
+    Args:
+        image: ``(1, C, H, W)`` in ``[0, 1]``; values beyond say that nothing was clipped.
+
+    Example:
+        >>> from musigma.functional.sensor_noise import sensor_noise
+        >>> ramp = torch.linspace(0.2, 0.8, 256).expand(1, 1, 256, 256)
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> noisy = sensor_noise(ramp, gain=2, std=5, generator=generator)
+        >>> noise = estimate_poisson_gaussian(noisy)
+        >>> 1.7 < noise.gain < 2.3, noise.grows
+        (True, True)
+    """
+    if image.ndim != 4 or image.shape[0] != 1 or not image.is_floating_point():
+        raise ImageError(
+            f"expected one float image (1, C, H, W) in [0, 1], got {tuple(image.shape)} "
+            f"{image.dtype}"
+        )
+    blocks = _blocks_of(image)
+    if len(blocks.means) < MIN_BLOCKS:
+        height, width = image.shape[2:]
+        raise ImageError(
+            f"{width} x {height} pixels are too few to see how the noise grows with the signal; "
+            f"at least {MIN_BLOCKS} squares of {BLOCK} x {BLOCK} pixels are needed"
+        )
+    if image.amin() < 0 or image.amax() > 1:
+        return _model(*_fitted_line(blocks.means, blocks.variances))
+    return _model(*_unclipped_line(blocks))
+
+
+class _Blocks(NamedTuple):
+    """The mean, the variance of the noise and the share of clipped values of each square."""
+
+    means: Tensor
+    variances: Tensor
+    clipped: Tensor
+
+
+def _blocks_of(image: Tensor) -> _Blocks:
+    planes = image[0].unsqueeze(1).double()
+    if min(planes.shape[2:]) < BLOCK + 2:
+        return _Blocks(*planes.new_zeros(3, 0))
+    kernel = planes.new_tensor(_KERNEL)
+    residual = conv2d(planes, kernel.view(1, 1, 3, 3)).square() / kernel.square().sum()
+    inside = planes[..., 1:-1, 1:-1]
+    at_limit = ((inside <= 0) | (inside >= 1)).double()
+    return _Blocks(*(avg_pool2d(part, BLOCK).flatten() for part in (inside, residual, at_limit)))
+
+
+def _unclipped_line(blocks: _Blocks) -> tuple[float, float, float]:
+    """Fit the line again and again, with what clipping took of the variances put back.
+
+    What it took follows from normal noise. Counts of few photons are skewed, so that fewer of them
+    are clipped; then as much less is put back.
+    """
+    means, variances, clipped = blocks
+    line = _fitted_line(means, variances)
+    clean = torch.linspace(-0.25, 1.25, 3001, dtype=means.dtype, device=means.device)
+    for _ in range(CORRECTIONS):
+        true = (line[0] * clean + line[1]).clamp(min=_LEAST_VARIANCE)
+        clipped_mean, clipped_variance = clipped_moments(clean, true.sqrt())
+        beyond = torch.special.ndtr(-clean / true.sqrt()) + torch.special.ndtr(
+            (clean - 1) / true.sqrt()
+        )
+        index = torch.searchsorted(clipped_mean, means.contiguous()).clamp(max=len(clean) - 1)
+        part = (clipped.sum() / beyond[index].sum().clamp(min=1e-9)).clamp(max=1)
+        share = 1 - part * (1 - (clipped_variance / true)[index])
+        kept = share > 1 - _MAX_CLIPPED
+        if int(kept.sum()) < MIN_BLOCKS:
+            return line
+        shifted = means + part * (clean[index] - means)
+        line = _fitted_line(shifted[kept], (variances / share)[kept])
+    return line
+
+
+def _fitted_line(means: Tensor, variances: Tensor) -> tuple[float, float, float]:
+    """Return slope, intercept and standard error of the slope of the variance over the mean."""
+    slope, intercept = _start(means, variances)
+    error = math.inf
+    for _ in range(_ROUNDS):
+        expected = (slope * means + intercept).clamp(min=_LEAST_VARIANCE)
+        ratio = variances / expected
+        kept, factor = _usual(ratio)
+        line = _line(means[kept], variances[kept], expected[kept])
+        slope, intercept, error = (factor * number for number in line)
+    return slope, intercept, error
+
+
+def _start(means: Tensor, variances: Tensor) -> tuple[float, float]:
+    """Return a line through the flatter squares of each range of means."""
+    order = means.argsort()
+    parts = [part for part in order.tensor_split(_BINS) if len(part)]
+    centre = torch.stack([means[part].mean() for part in parts])
+    flat = torch.stack([variances[part].quantile(_FLAT_QUANTILE) for part in parts])
+    slope, intercept, _ = _line(centre, flat, flat.clamp(min=_LEAST_VARIANCE))
+    return slope, intercept
+
+
+def _usual(ratio: Tensor) -> tuple[Tensor, float]:
+    """Return which ratios lie around the middle, and what the mean of all is over that of these.
+
+    Cube roots of variances are nearly normal (Wilson and Hilferty, 1931), so that as many are left
+    out on both sides, and the mean without texture follows from the middle and from the scatter of
+    those below it.
+    """
+    root = ratio.clamp(min=0) ** (1 / 3)
+    middle = root.median()
+    scatter = (middle - root.quantile(_NORMAL_BELOW)).clamp(min=1e-9)
+    kept = (root - middle).abs() <= _KEPT_DEVIATIONS * scatter
+    mean = middle**3 + 3 * middle * scatter**2
+    return kept, float(mean / ratio[kept].mean().clamp(min=1e-12))
+
+
+def _line(means: Tensor, variances: Tensor, scale: Tensor) -> tuple[float, float, float]:
+    """Fit a line by least squares, with errors that are proportional to `scale`."""
+    weights = scale**-2
+    total = weights.sum()
+    centre = (weights * means).sum() / total
+    height = (weights * variances).sum() / total
+    spread = (weights * (means - centre).square()).sum()
+    # Where all means are equal there is no slope to be seen.
+    if float(spread / total) < 1e-9:
+        return 0.0, float(height), math.inf
+    slope = (weights * (means - centre) * (variances - height)).sum() / spread
+    misfit = variances - height - slope * (means - centre)
+    error = ((weights * misfit.square()).mean() / spread).sqrt()
+    return float(slope), float(height - slope * centre), float(error)
+
+
+def _model(slope: float, intercept: float, error: float) -> PoissonGaussian:
+    gain = max(slope, 0.0)
+    if gain > 0 and intercept < 0:
+        return PoissonGaussian(255 * gain, 0.0, -255 * intercept / gain, 255 * error)
+    return PoissonGaussian(255 * gain, 255 * math.sqrt(max(intercept, 0.0)), 0.0, 255 * error)
