@@ -194,4 +194,4 @@ def test_white_noise_and_none_are_white(chain):
 
 def test_a_better_estimate_of_white_noise_is_taken():
     image = make_pair(parse("noise(15)"), texture(128, 128), name="a").degraded
-    assert noise_of(measure(image), white_std=14.9) == (14.9, True)
+    assert noise_of(measure(image), white_std=14.9)[:2] == (14.9, True)
