@@ -148,7 +148,9 @@ def kills(
     calm = batch.run()
     expected, faults, counts = results(batch.out), crashes(calm), Counter[str]()
     shutil.rmtree(batch.out)
-    while counts["kills"] < num_kills:
+    for _ in range(20 * num_kills):
+        if counts["kills"] == num_kills:
+            break
         number = SIGNALS[counts["kills"] % len(SIGNALS)]
         earlier = parts(batch.out)
         ending = _ends_itself(batch, number, random.uniform(0, calm.cpu_seconds))
@@ -169,6 +171,8 @@ def kills(
             faults.append(f"code {ended.code} after {number!r}: {ended.err[-300:]}")
         if left and number != signal.SIGKILL:
             faults.append(f"left after {number!r}: {left}")
+    if counts["kills"] < num_kills:
+        faults.append(f"only {counts['kills']} signals came in time")
     ended = batch.run("--resume")
     faults += crashes(ended)
     if ended.code or results(batch.out) != expected or parts(batch.out):
@@ -185,12 +189,17 @@ def _ends_itself(batch: Batch, number: int, seconds: float) -> Callable[[], None
     Another process that sends it may come too late again and again on a busy machine.
     """
 
+    def start() -> None:
+        # A background process, such as a test run may be, hands on that Ctrl-C is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=watch, daemon=True).start()
+
     def watch() -> None:
         while time.process_time() < seconds or not batch.is_claimed_by(os.getpid()):
             time.sleep(0.0005)
         os.kill(os.getpid(), number)
 
-    return lambda: threading.Thread(target=watch, daemon=True).start()
+    return start
 
 
 def file_size_limit(folder: Path) -> list[str]:
