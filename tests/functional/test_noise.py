@@ -150,8 +150,8 @@ def test_level_is_estimated_within_a_tenth_on_photos(level, num_channels):
     folder = Path(os.environ["MUSIGMA_DATA"]) / "denoising" / "Kodak24"
     paths = sorted(folder.glob("*.png"))
     assert len(paths) == 24
-    # A third of them: all 24 were within 3.3 % in colour and 7.6 % in grey, clipped or not.
-    for path in paths[::3]:
+    # A sixth of them: all 24 were within 3.3 % in colour and 7.6 % in grey, clipped or not.
+    for path in paths[::6]:
         picture = Image.open(path).convert("RGB" if num_channels == 3 else "L")
         image = torch.tensor(np.asarray(picture)).view(*picture.size[::-1], num_channels)
         image = image.permute(2, 0, 1)[None] / 255
