@@ -3,15 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from musigma.functional.color import match_channels
-from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.picture_statistics import measure
 from musigma.hub import (
     WEIGHTS,
@@ -24,15 +21,11 @@ from musigma.hub import (
     write_folder,
 )
 from musigma.images.conversion import ImageLike, as_batch
-from musigma.networks import Network, create, entries, mean_only
-from musigma.networks.joint_head import FieldBank, JointHead, JointNetwork
-from musigma.networks.sigma_branch import WithSigma
-from musigma.networks.stored_tensors import read_stored_tensors
+from musigma.model_file import read_model_file, read_wrapped_file
+from musigma.networks import Network, create, entries
+from musigma.networks.joint_head import JointHead
 from musigma.networks.weights_file import (
-    WeightsFile,
-    build_skeleton,
     choose_scale,
-    read_weights_file,
     shipped_path,
     shipped_weights,
     write_weights_file,
@@ -45,19 +38,17 @@ from musigma.prediction.engines import (
     OpenVinoEngine,
     export_onnx,
     make_engine,
-    read_metadata,
 )
 from musigma.prediction.engines.base import device_of
-from musigma.prediction.foreign import RANGES, NetworkLike, open_network
+from musigma.prediction.foreign import NetworkLike
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
-from musigma.types import ConfigError, Prediction, WeightsError, first_line, nearest
+from musigma.types import ConfigError, Prediction, WeightsError, nearest
 from musigma.uncertainty.calibration import Calibration
-from musigma.uncertainty.consistency import made_consistent
-from musigma.uncertainty.given_input import ErrorsGivenInput
 from musigma.uncertainty.guard import Reference, unlike
-from musigma.uncertainty.joint import Correlation, JointErrors, StationaryErrors
-from musigma.uncertainty.mixture import MixtureErrors
-from musigma.uncertainty.quantities import JointCalibration, JointPrediction
+from musigma.uncertainty.joint import Correlation, JointErrors
+from musigma.uncertainty.joint_prediction import JointPrediction, draw_pictures, predict_errors
+from musigma.uncertainty.quantities import JointCalibration
+from musigma.uncertainty.ramps import half_width_by_ramps
 
 
 class Interval(NamedTuple):
@@ -312,37 +303,13 @@ class Model:
             correlation: Of the errors; `None` for that which the joint head predicts.
             options: ``noise_std``, ``tile`` and ``memory`` as for `predict`.
         """
-        colours = self.network.in_channels - self.takes_noise_level
-        degraded = match_channels(as_batch(image), colours)
-        if len(degraded) != 1:
-            raise ConfigError(
-                f"joint errors are those of one picture, and this is a batch of {len(degraded)}"
-            )
-        errors: JointErrors
-        if correlation is not None:
-            prediction = self.predict(degraded, **options)
-            errors = StationaryErrors(self.std(prediction)[0], correlation)
-        else:
-            prediction, weights, bank = self._predict_weights(degraded, **options)
-            errors = MixtureErrors(self.std(prediction)[0], weights[0], bank)
-        if self.shrinks_by_bicubic:
-            errors = ErrorsGivenInput.of(errors, prediction.mean[0], degraded[0], self.scale)
-        return prediction, errors
-
-    def _predict_weights(
-        self, degraded: Tensor, **options: Any
-    ) -> tuple[Prediction, Tensor, FieldBank]:
-        head, network = self.joint_head, self.network
-        if head is None or not isinstance(network, WithSigma):
-            raise ConfigError(f"{self.name} has no joint head; load a weights file that has one")
-        together = JointNetwork(network, head).eval()
-        return *together.split(predict(together, degraded, **options).mean), head.bank()
-
-    @property
-    def shrinks_by_bicubic(self) -> bool:
-        """Whether the model is calibrated for inputs that bicubic shrinking made, and no others."""
-        protocol = self.calibration and self.calibration.protocol
-        return (protocol or {}).get("degradation") == "bicubic" and self.scale > 1
+        return predict_errors(
+            self.network,
+            image,
+            calibration=self.require_calibration(),
+            fields=self.joint_head if correlation is None else correlation,
+            **options,
+        )
 
     def sample(self, image: ImageLike, num_samples: int, *, seed: int = 0) -> Tensor:
         """Draw pictures that the input may come from.
@@ -364,16 +331,7 @@ class Model:
         """
         if num_samples < 1:
             raise ConfigError(f"`num_samples` must be at least 1, got {num_samples}")
-        prediction = self.predict_joint(image)
-        errors = prediction.errors.to(self.device)
-        generator = torch.Generator(errors.std.device).manual_seed(seed)
-        drawn = errors.sample((num_samples + 1) // 2, generator)
-        pairs = torch.stack([drawn, 2 * errors.shift - drawn], 1).flatten(0, 1)[:num_samples]
-        samples = prediction.mean.to(pairs.device) + pairs
-        if not self.shrinks_by_bicubic:
-            return samples.clamp(0, 1).cpu()
-        degraded = match_channels(as_batch(image), self.network.in_channels)
-        return made_consistent(samples, degraded.to(pairs.device), self.scale).cpu()
+        return draw_pictures(self.predict_joint(image), num_samples, seed=seed, device=self.device)
 
     def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> None:
         """Write a weights file with the metadata and calibration of the model, atomically.
@@ -456,7 +414,7 @@ class Model:
             path,
             metadata=self.stored_metadata(),
             digest=self.digest,
-            half_width=partial(_half_width, calibration) if calibration else None,
+            half_width=partial(half_width_by_ramps, calibration) if calibration else None,
             head=self.joint_head,
             opset=opset,
         )
@@ -499,25 +457,6 @@ def _sigma_of(prediction: Prediction) -> Tensor:
     return prediction.sigma
 
 
-def _half_width(calibration: Calibration, sigma: Tensor) -> Tensor:
-    """Compute `Calibration.half_width` by operations that every ONNX runtime has.
-
-    The map of the calibration is continuous and linear between its knots, so it is a sum of ramps
-    that begin at the knots.
-    """
-    knots, values = calibration.knots, calibration.values
-    slopes = [values[0] / knots[0]]
-    points = list(zip(knots, values, strict=True))
-    slopes += [(v - u) / (b - a) for (a, u), (b, v) in pairwise(points)]
-    slopes.append(values[-1] / knots[-1])
-    sigma = sigma.clamp_min(SIGMA_FLOOR)
-    std = slopes[0] * sigma
-    for knot, (before, after) in zip(knots, pairwise(slopes), strict=True):
-        if before != after:
-            std = std + (after - before) * torch.relu(sigma - knot)
-    return calibration.factor * std
-
-
 def load(
     model: str | Path,
     *,
@@ -546,7 +485,8 @@ def load(
     """
     name = str(model)
     if network is not None:
-        return _load_wrapped(Path(model), network, scale, trust=trust_network)
+        parts = read_wrapped_file(Path(model), network, scale=scale, trust=trust_network)
+        return Model(**parts._asdict())
     known = list({*shipped_weights(), *(registered.name for registered in entries())})
     if name in known:
         return _load_name(name, scale)
@@ -562,10 +502,8 @@ def load(
 
 def load_file(path: Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
     """Load a weights file: one of ours, a foreign one recognised by its keys, or an ONNX file."""
-    if path.suffix == ".onnx":
-        return _load_onnx(path, scale)
-    content = read_weights_file(path, scale=scale, value_range=value_range)
-    return _model_of(content, path.name)
+    parts = read_model_file(path, scale=scale, value_range=value_range)
+    return Model(**parts._asdict())
 
 
 def save(path: str | Path, model: Model | Network, *, half: bool = False, **metadata: Any) -> None:
@@ -598,81 +536,3 @@ def _load_name(name: str, scale: int | None) -> Model:
             "or train one with 'musigma train'"
         )
     return Model(network=network.eval(), name=name)
-
-
-def _model_of(content: WeightsFile, file_name: str) -> Model:
-    metadata = dict(content.metadata)
-    return Model(
-        network=content.network.eval(),
-        name=content.network.build_spec.name,
-        metadata=metadata,
-        digest=content.digest,
-        calibration=_calibration_of(metadata.pop("calibration", None), file_name, content),
-        joint_head=content.joint_head,
-    )
-
-
-def _check_joint(stored: Any, content: WeightsFile) -> None:
-    correlation, network = JointCalibration.from_dict(stored).correlation, content.network
-    if correlation is None:
-        if content.joint_head is None and next(network.parameters()).device.type != "meta":
-            raise ConfigError("its joint errors need a joint head, which the file lacks")
-        return
-    if (correlation.scale, correlation.channels) != (network.scale, network.out_channels):
-        raise ConfigError(
-            f"its joint errors are for scale {correlation.scale} and {correlation.channels} "
-            f"channels, the network for {network.scale} and {network.out_channels}"
-        )
-
-
-def _calibration_of(stored: Any, file_name: str, content: WeightsFile) -> Calibration | None:
-    """Read the calibration of a file, and make sure that it can be used and put into words."""
-    if stored is None:
-        return None
-    try:
-        calibration = Calibration.from_dict(stored)
-        calibration.half_width(torch.full((1,), 0.1))
-        calibration.includes_noise_std(25.0)
-        str(calibration.promise)
-        if calibration.reference is not None:
-            Reference.from_dict(calibration.reference)
-        if calibration.joint is not None:
-            _check_joint(calibration.joint, content)
-    except Exception as error:  # the values come from a file and may be anything
-        reason = first_line(error)
-        raise WeightsError(f"the calibration in {file_name} cannot be used: {reason}") from error
-    return calibration
-
-
-def _load_wrapped(path: Path, network: NetworkLike, scale: int | None, *, trust: bool) -> Model:
-    """Load a file of ``musigma wrap`` together with the network that it belongs to."""
-    if not path.is_file():
-        raise WeightsError(f"there is no weights file {path}")
-    origin = read_stored_tensors(path).metadata.get("wraps", {})
-    value_range = origin.get("value_range") if isinstance(origin, dict) else None
-    known = value_range if value_range in RANGES else None
-    foreign = open_network(network, value_range=known, trust=trust)
-    content = read_weights_file(path, scale=scale, function=foreign.function)
-    if content.network.scale != foreign.scale:
-        raise WeightsError(
-            f"{path.name} is for a network that enlarges by {content.network.scale}, and "
-            f"{foreign.origin['name']} enlarges by {foreign.scale}"
-        )
-    answer = mean_only(content.network).get_buffer("answer")
-    foreign.check_is(origin, answer, path.name)
-    return replace(_model_of(content, path.name), name=str(foreign.origin["name"]))
-
-
-def _load_onnx(path: Path, scale: int | None) -> Model:
-    metadata = read_metadata(path)
-    try:
-        network = build_skeleton(metadata).eval()
-    except ConfigError as error:
-        raise WeightsError(f"{path.name} describes no network known here: {error}") from error
-    if scale not in (None, network.scale):
-        raise ConfigError(f"{path.name} enlarges by {network.scale}, not by {scale}")
-    digest = str(metadata.pop("digest", ""))
-    for key in ("card", "joint_fields"):
-        metadata.pop(key, None)
-    content = WeightsFile(network=network, metadata=metadata, digest=digest)
-    return replace(_model_of(content, path.name), onnx=path.read_bytes())

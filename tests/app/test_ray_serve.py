@@ -32,7 +32,13 @@ def server(tmp_path_factory):
     url = f"http://127.0.0.1:{port}"
     name, _, value = cluster_mark(url).partition("=")
     environment[name] = value  # the workers of Ray inherit it
-    process = subprocess.Popen(words, env=environment, start_new_session=True)
+    # A background process, such as a test run may be, hands on that Ctrl-C is ignored.
+    process = subprocess.Popen(
+        words,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
     server = Server(url, process, folder)
     try:
         server.wait_until_ready()

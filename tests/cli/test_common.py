@@ -34,5 +34,5 @@ def test_an_error_is_one_line_whatever_it_holds(capsys):
 
 def test_an_error_speaks_of_options(capsys):
     """In Python the same error speaks of arguments."""
-    print_error("set `memory` or `noise_std`; `network` is no option")
-    assert capsys.readouterr().err == "error: set --memory or --noise-std; `network` is no option\n"
+    print_error("set `memory` or `noise_std`; `info` is no option")
+    assert capsys.readouterr().err == "error: set --memory or --noise-std; `info` is no option\n"

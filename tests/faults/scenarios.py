@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import subprocess
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -88,14 +89,11 @@ class Batch:
         """Return how many pictures have their results."""
         return sum(1 for path in self.out.glob("[0-9]*.png") if path.stem.isdigit())
 
-    def wait_for_start(self, child: int) -> None:
-        """Wait until the child has claimed the folder; before that it writes nothing."""
-        lock = self.out / ".musigma.lock"
-        while _is_running(child):
-            with suppress(OSError):
-                if lock.read_text() == str(child):
-                    return
-            time.sleep(0.001)
+    def is_claimed_by(self, process: int) -> bool:
+        """Whether a process works in the folder; before and after that it writes nothing."""
+        with suppress(OSError):
+            return (self.out / ".musigma.lock").read_text() == str(process)
+        return False
 
     def wait_for(self, num_done: int, child: int) -> None:
         """Wait until so many pictures are done, or the child has ended."""
@@ -147,11 +145,16 @@ def kills(
     """Kill ``upscale --resume`` at random moments; return what is wrong, and counts."""
     random = Random(seed)
     batch = Batch(folder, num_pictures)
-    expected, faults, counts = batch.expected(), [], Counter[str]()
-    while counts["kills"] < num_kills:
+    calm = batch.run()
+    expected, faults, counts = results(batch.out), crashes(calm), Counter[str]()
+    shutil.rmtree(batch.out)
+    for _ in range(20 * num_kills):
+        if counts["kills"] == num_kills:
+            break
         number = SIGNALS[counts["kills"] % len(SIGNALS)]
         earlier = parts(batch.out)
-        ended = batch.run("--resume", meanwhile=_killer(batch, number, random))
+        ending = _ends_itself(batch, number, random.uniform(0, calm.cpu_seconds))
+        ended = batch.run("--resume", before=ending)
         if _came_late(ended, number, batch, expected):
             shutil.rmtree(batch.out)
             continue
@@ -168,6 +171,8 @@ def kills(
             faults.append(f"code {ended.code} after {number!r}: {ended.err[-300:]}")
         if left and number != signal.SIGKILL:
             faults.append(f"left after {number!r}: {left}")
+    if counts["kills"] < num_kills:
+        faults.append(f"only {counts['kills']} signals came in time")
     ended = batch.run("--resume")
     faults += crashes(ended)
     if ended.code or results(batch.out) != expected or parts(batch.out):
@@ -178,17 +183,23 @@ def kills(
     return faults, dict(counts)
 
 
-def _killer(batch: Batch, number: int, random: Random) -> Callable[[int], None]:
-    """Return a function that ends a child at a moment that depends on its progress."""
-    more, pause = random.choice((0, 0, 1, 2, 3)), random.uniform(0, 0.06)
+def _ends_itself(batch: Batch, number: int, seconds: float) -> Callable[[], None]:
+    """Let a child receive a signal after so much computing, at work in the folder.
 
-    def kill(child: int) -> None:
-        batch.wait_for_start(child)
-        batch.wait_for(batch.num_done() + more, child)
-        time.sleep(pause)
-        os.kill(child, number)
+    Another process that sends it may come too late again and again on a busy machine.
+    """
 
-    return kill
+    def start() -> None:
+        # A background process, such as a test run may be, hands on that Ctrl-C is ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        threading.Thread(target=watch, daemon=True).start()
+
+    def watch() -> None:
+        while time.process_time() < seconds or not batch.is_claimed_by(os.getpid()):
+            time.sleep(0.0005)
+        os.kill(os.getpid(), number)
+
+    return start
 
 
 def file_size_limit(folder: Path) -> list[str]:

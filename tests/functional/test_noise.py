@@ -150,8 +150,8 @@ def test_level_is_estimated_within_a_tenth_on_photos(level, num_channels):
     folder = Path(os.environ["MUSIGMA_DATA"]) / "denoising" / "Kodak24"
     paths = sorted(folder.glob("*.png"))
     assert len(paths) == 24
-    # A third of them: all 24 were within 3.3 % in colour and 7.6 % in grey, clipped or not.
-    for path in paths[::3]:
+    # A sixth of them: all 24 were within 3.3 % in colour and 7.6 % in grey, clipped or not.
+    for path in paths[::6]:
         picture = Image.open(path).convert("RGB" if num_channels == 3 else "L")
         image = torch.tensor(np.asarray(picture)).view(*picture.size[::-1], num_channels)
         image = image.permute(2, 0, 1)[None] / 255
@@ -194,4 +194,4 @@ def test_white_noise_and_none_are_white(chain):
 
 def test_a_better_estimate_of_white_noise_is_taken():
     image = make_pair(parse("noise(15)"), texture(128, 128), name="a").degraded
-    assert noise_of(measure(image), white_std=14.9) == (14.9, True)
+    assert noise_of(measure(image), white_std=14.9)[:2] == (14.9, True)

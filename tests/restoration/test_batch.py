@@ -218,6 +218,7 @@ def test_a_killed_batch_goes_on_where_it_was(tmp_path):
 
 STOPPED = """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background process
 from musigma.cli.main import main
 from musigma.restoration import output_files
 

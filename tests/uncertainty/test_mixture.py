@@ -109,7 +109,7 @@ def test_given_the_input_what_is_left_is_hidden_in_it():
     errors = MixtureErrors(torch.full((3, 32, 32), 0.1), random_weights(5, 32, 32), small_bank())
     mean = torch.rand(3, 32, 32, generator=generator)
     degraded = shrink(mean[None], 4)[0] + 0.01 * torch.randn(3, 8, 8, generator=generator)
-    given = ErrorsGivenInput.of(errors, mean, degraded, 4)
+    given = ErrorsGivenInput(errors, mean, degraded, 4)
     samples = mean + given.sample(3, generator)
     assert torch.allclose(shrink(samples, 4), degraded.expand(3, -1, -1, -1), atol=1e-4)
     box = region_weights((3, 32, 32), (8, 8, 16, 16))

@@ -24,13 +24,12 @@ from musigma.adaptation.split import PARTS, Part, count_parts, in_words, split
 from musigma.adaptation.state import State, open_state
 from musigma.datasets.catalog import Dataset, describe_data, find_dataset
 from musigma.evaluation.calibrate import collect_held_out
-from musigma.evaluation.evaluate import evaluate, evaluate_model
+from musigma.evaluation.evaluate import describe_model, evaluate, evaluate_model
 from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.record import Record, provenance
 from musigma.evaluation.reference import measure_reference
 from musigma.evaluation.restored_pairs import read_pair
 from musigma.model import Model, load, save
-from musigma.networks import num_params
 from musigma.prediction.device import select_device_and_threads
 from musigma.training.run_log import validated_psnr
 from musigma.training.trainer import WEIGHTS, train
@@ -377,13 +376,7 @@ class Run:
         images = result.pop("pictures")
         return Record(
             kind="adaptation",
-            model={
-                "name": model.name,
-                "scale": model.scale,
-                "params": num_params(model.network),
-                "digest": model.digest,
-                **model.stored_metadata(),
-            },
+            model=describe_model(model) | model.stored_metadata(),
             protocol=self.protocol.as_json(),
             data={"num_images": len(held_back.items), **describe_data(held_back)},
             result=result,

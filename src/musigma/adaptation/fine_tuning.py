@@ -6,7 +6,6 @@ from typing import Any
 
 from musigma.adaptation.noise_model import NoiseModel
 from musigma.adaptation.source import Source
-from musigma.degradations.pairs import PAIRS
 from musigma.losses import parse
 from musigma.model import Model
 from musigma.networks import WithSigma
@@ -74,7 +73,7 @@ def make_recipe(
         start_from=_absolute(source.start),
         data=(str(folder / "training"),),
         validation=str(folder / "validation"),
-        degrade=PAIRS if source.degrade == PAIRS else source.degrade,
+        degrade=source.degrade,
         objective=objective_of(source.model) if noise is None else noisy_objective(noise),
         optimizer="muon",
         patch=patch,

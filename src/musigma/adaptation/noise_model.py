@@ -20,7 +20,7 @@ NUM_BINS = 32
 LEAST_VALUES = 1000
 """So many values tell the variance of their noise to 5 %."""
 
-REACH = 2.5
+CLIPPED_WITHIN = 2.5
 """Nearer to black or white than so many deviations of the noise, some values are cut off."""
 
 MAX_SHIFT = 0.2
@@ -137,8 +137,8 @@ def fit_noise(pairs: Iterable[Pair]) -> NoiseModel:
         signal[used] / counts[used],
         variance[used] / counts[used],
     )
-    reach = REACH * np.sqrt(variances)
-    whole = (levels > reach) & (levels < 1 - reach)
+    margins = CLIPPED_WITHIN * np.sqrt(variances)
+    whole = (levels > margins) & (levels < 1 - margins)
     chosen = whole if counts[whole].sum() > 0.1 * counts.sum() else np.ones_like(whole)
     line = _fit_line(levels[chosen], variances[chosen], counts[chosen])
     return replace(line, signals=tuple(levels.tolist()), variances=tuple(variances.tolist()))

@@ -43,10 +43,11 @@ class NoisyCalibration:
     calibration: Calibration
     noise: NoiseModel
 
-    def noisy_std(self, mean: Tensor, sigma: Tensor) -> Tensor:
-        """Return the standard deviation of a new noisy picture around the mean."""
+    def noisy_half_width(self, mean: Tensor, sigma: Tensor) -> Tensor:
+        """Return the half-width of the interval of a new noisy picture around the mean."""
         error_variance = self.calibration.std(sigma).square()
-        return (error_variance + self.noise.variance(mean)).sqrt()
+        noisy_std = (error_variance + self.noise.variance(mean)).sqrt()
+        return normal_factor(DEFAULT_COVERAGE) * noisy_std
 
 
 def calibrate_on_noisy(
@@ -126,8 +127,8 @@ def measure_on_noisy(
         squared = float((mean.clamp(0, 1) - target).double().square().mean())
         values = {"mse_noisy": squared, "noise_variance": noise_variance(item, protocol)}
         if calibrated is not None:
-            reach = normal_factor(DEFAULT_COVERAGE) * calibrated.noisy_std(mean, sigma)
-            inside = ((mean - target).abs() <= reach).double().mean()
+            widened = calibrated.noisy_half_width(mean, sigma)
+            inside = ((mean - target).abs() <= widened).double().mean()
             half_width = calibrated.calibration.half_width(sigma)
             values |= {"coverage_noisy": float(inside), "width": 2 * float(half_width.mean())}
         pictures[item.name] = values

@@ -22,12 +22,10 @@ from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.record import Record
 from musigma.evaluation.restored_pairs import read_pair, restored_pairs
 from musigma.functional.color import match_channels, to_uint8
-from musigma.functional.scores import normal_factor
 from musigma.model import Model
 from musigma.restoration.viewer.template import fill_template
 from musigma.types import Prediction
 from musigma.uncertainty.calibration import describe_inputs
-from musigma.uncertainty.methods import DEFAULT_COVERAGE
 
 SHOWN_SIDE = 192
 """Side of the windows that are shown, in pixels of the result."""
@@ -119,10 +117,10 @@ def restore_examples(report: Report, progress: Progress | None = None) -> list[E
     ):
         assert sigma is not None
         half_width = report.model.require_calibration().half_width(sigma)
-        reach = half_width
+        of_target = half_width
         if report.noisy is not None:
-            reach = normal_factor(DEFAULT_COVERAGE) * report.noisy.noisy_std(mean, sigma)
-        inside = float(((mean - target).abs() <= reach).double().mean())
+            of_target = report.noisy.noisy_half_width(mean, sigma)
+        inside = float(((mean - target).abs() <= of_target).double().mean())
         height, width = (length // report.model.scale for length in mean.shape[-2:])
         window = Window(
             max(0, height - side) // 2,

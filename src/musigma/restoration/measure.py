@@ -7,7 +7,8 @@ from musigma.networks.joint_head import MAX_REACH
 from musigma.prediction.predict import Image
 from musigma.types import ConfigError
 from musigma.uncertainty.given_input import MARGIN
-from musigma.uncertainty.quantities import Box, JointPrediction
+from musigma.uncertainty.joint_prediction import JointPrediction
+from musigma.uncertainty.quantities import Box
 
 
 def predict_around(

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.options import Options
+from musigma.restoration.plane_groups import NormalisedPlanes, plan_groups
 from musigma.restoration.promise import Promise, science_promise
 from musigma.restoration.restore_image import restore_image
 from musigma.types import ImageError, Prediction
@@ -97,38 +98,6 @@ class Outcome(NamedTuple):
     size: tuple[int, int]
     num_tiles: int
     seconds: float
-
-
-class NormalisedPlanes:
-    """Planes of a file as a network sees them: ``(1, C, H, W)`` float32, the range is ``[0, 1]``.
-
-    Values beyond the range are not clipped. Missing values are replaced by the middle value of
-    their plane.
-    """
-
-    def __init__(
-        self,
-        image: ScienceImage,
-        planes: tuple[int, ...],
-        ranges: dict[int, ValueRange],
-        fills: dict[int, float],
-    ) -> None:
-        self.image, self.planes, self.ranges, self.fills = image, planes, ranges, fills
-        self.shape = (1, len(planes), *image.shape[1:])
-
-    def __getitem__(self, part: Any) -> Tensor:
-        """Return rows and columns, which are the last two indices, of all planes."""
-        rows, columns = (_plain(s, n) for s, n in zip(part[-2:], self.shape[2:], strict=True))
-        parts = [
-            self.normalised(plane, self.image.read(plane, rows, columns)) for plane in self.planes
-        ]
-        return torch.from_numpy(np.stack(parts)[None])
-
-    def normalised(self, plane: int, values: Values) -> NDArray[np.float32]:
-        """Return values of a plane on the scale of the network."""
-        filled = np.where(np.isfinite(values), values, self.fills[plane])
-        low, span = self.ranges[plane].low, self.ranges[plane].span
-        return ((filled - low) / span).astype(np.float32)
 
 
 def restore_science(
@@ -238,7 +207,7 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
     groups = [NormalisedPlanes(image, group, ranges, fills) for group in planes]
     options = replace(options, engine=engine.name.split()[0])
     options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
-    looked_at = groups[0] if groups[0].shape[1] in (1, 3) else _first_plane(groups[0])
+    looked_at = groups[0] if groups[0].shape[1] in (1, 3) else groups[0].first_plane()
     statistics = measure(looked_at)
     noise = _noise(model, looked_at, statistics, options)
     if options.estimate_noise:
@@ -269,51 +238,6 @@ def _noise(
     if model.scale == 1 and noise.is_white:
         noise = noise._replace(growth=growth_of(_middle(planes)))
     return noise
-
-
-def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]], str]:
-    """Return which planes the network sees together, and the same in words.
-
-    Args:
-        model: What restores them.
-        image: The file.
-
-    Raises:
-        ImageError: If the network takes a number of channels that the file does not have.
-    """
-    network, planes = model.network, image.value_planes
-    num_colours = network.in_channels - network.takes_noise_level
-    if not planes:
-        raise image_error(image.path, "holds no plane of values to restore")
-    if num_colours > 1 and (num_colours != 3 or "bands" in model.metadata):
-        return _joint_groups(model, image, num_colours)
-    joint = [triple for triple in image.joint if num_colours == 3]
-    members = {plane for triple in joint for plane in triple}
-    single = [(plane,) for plane in planes if plane not in members]
-    words = ["red, green and blue jointly"] if joint else []
-    if single:
-        repeated = " (each as three equal channels, of which the mean is taken)"
-        words.append(f"band by band{repeated if num_colours == 3 else ''}")
-    return [*joint, *single], "; other bands ".join(words)
-
-
-def _joint_groups(
-    model: Model, image: ScienceImage, num_channels: int
-) -> tuple[list[tuple[int, ...]], str]:
-    """Return the sets of planes for a network that sees all channels of a picture together."""
-    planes = image.value_planes
-    sets = [tuple(p for p in each if p in planes) for each in image.channel_sets] or [planes]
-    # A network may also take all pictures of a stack as its channels.
-    if len(sets) > 1 and len(planes) == num_channels:
-        sets = [planes]
-    numbers = {len(each) for each in sets}
-    if numbers != {num_channels}:
-        where = "" if len(sets) == 1 else f" at each of {len(sets)} places of its stack"
-        text = f"has {max(numbers)} planes{where}, and {model.name} takes {num_channels} channels"
-        advice = "choose another `model`: one of 1 channel goes band by band over any file"
-        raise image_error(image.path, f"{text}, all at once; {advice}")
-    words = f"all {num_channels} bands jointly"
-    return sets, words if len(sets) == 1 else f"{words}, {len(sets)} pictures of a stack in turn"
 
 
 def _restore_groups(
@@ -522,18 +446,9 @@ def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Prog
     return lambda done, total: progress(index * total + done, num_groups * total)
 
 
-def _first_plane(planes: NormalisedPlanes) -> NormalisedPlanes:
-    return NormalisedPlanes(planes.image, planes.planes[:1], planes.ranges, planes.fills)
-
-
 def _middle(planes: NormalisedPlanes) -> Tensor:
     starts = [max(0, length - NOISE_SIDE) // 2 for length in planes.shape[2:]]
     return planes[tuple(slice(start, start + NOISE_SIDE) for start in starts)]
-
-
-def _plain(part: slice, length: int) -> slice:
-    start, stop, _ = part.indices(length)
-    return slice(start, stop)
 
 
 def _named(image: ScienceImage, error: ImageError) -> ImageError:

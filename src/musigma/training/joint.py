@@ -24,6 +24,7 @@ from musigma.networks.sigma_branch import WithSigma
 from musigma.types import ConfigError, DataError
 from musigma.uncertainty.consistency import enlarge, shrink, spread_of_input, without_visible_part
 from musigma.uncertainty.given_input import ROUNDING_VARIANCE
+from musigma.uncertainty.joint_prediction import shrinks_by_bicubic
 from musigma.uncertainty.mixture import log_density, sum_variances
 
 Report = Callable[[int, float, float], None]
@@ -113,7 +114,7 @@ def with_some_noise(crops: Iterator[Tensor], share: float, *, seed: int) -> Iter
 def collect(model: Model, crops: Iterator[Tensor]) -> HeadData:
     """Run the network over crops, shrunk by bicubic, and keep what the head needs."""
     network, calibration = model.network, model.require_calibration()
-    if not isinstance(network, WithSigma) or not model.shrinks_by_bicubic:
+    if not isinstance(network, WithSigma) or not shrinks_by_bicubic(calibration, model.scale):
         raise ConfigError("a joint head is trained for weights with sigma and bicubic inputs")
     device, scale = model.device, model.scale
     rows: list[tuple[Tensor, ...]] = []

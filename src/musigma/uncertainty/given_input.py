@@ -31,25 +31,21 @@ class ErrorsGivenInput:
 
     Args:
         errors: The joint model without the input.
-        shift: What the input says about the error of each value, ``(C, H, W)``.
+        mean: The restored picture, ``(C, H, W)``.
+        degraded: Its input.
         scale: Zoom factor.
     """
 
-    def __init__(self, errors: JointErrors, shift: Tensor, scale: int) -> None:
-        self.errors, self.scale = errors, scale
-        self.std, self.shift = errors.std, shift.to(errors.std.device)
-
-    @classmethod
-    def of(
-        cls, errors: JointErrors, mean: Tensor, degraded: Tensor, scale: int
-    ) -> "ErrorsGivenInput":
-        """Return the errors of a restored picture ``(C, H, W)``, given its input."""
-        seen = degraded - shrink(mean[None], scale)[0]
-        return cls(errors, enlarge(seen[None], scale)[0], scale)
+    def __init__(self, errors: JointErrors, mean: Tensor, degraded: Tensor, scale: int) -> None:
+        device = errors.std.device
+        self.errors, self.scale, self.std = errors, scale, errors.std
+        self.mean, self.degraded = mean.to(device), degraded.to(device)
+        seen = self.degraded - shrink(self.mean[None], scale)[0]
+        self.shift = enlarge(seen[None], scale)[0]
 
     def to(self, device: torch.device) -> "ErrorsGivenInput":
         """Return the same on a device."""
-        return ErrorsGivenInput(self.errors.to(device), self.shift, self.scale)
+        return ErrorsGivenInput(self.errors.to(device), self.mean, self.degraded, self.scale)
 
     def variance_of(self, weights: Tensor) -> float:
         """Return the variance of the weighted sum of all errors."""

@@ -6,13 +6,13 @@ deviation, and a factor that was fitted on held-out images makes an interval of 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from musigma.functional.scores import check_share
-from musigma.types import ConfigError, Prediction
+from musigma.types import ConfigError
 from musigma.uncertainty.fitting import HeldOut, fit
 from musigma.uncertainty.joint import Correlation, JointErrors, checked_table, real, support, whole
 from musigma.uncertainty.methods import COVERAGES, DEFAULT_COVERAGE
@@ -313,70 +313,6 @@ class HeldOutQuantities:
             rows = self.held_out.of_group(kind).coverages()
             shares[kind] = float(rows[:, position].mean())
         return shares
-
-
-class JointPrediction(Prediction):
-    """A prediction that also knows how its errors belong together.
-
-    Attributes:
-        errors: The joint distribution of the errors.
-        joint: The calibration of quantities.
-        coverage: Of the intervals, where nothing else is said.
-    """
-
-    errors: JointErrors
-    joint: JointCalibration
-    coverage: float
-
-    def __new__(
-        cls, prediction: Prediction, errors: JointErrors, joint: JointCalibration, coverage: float
-    ) -> Self:
-        """Add to a prediction what is known of its errors."""
-        made = super().__new__(cls, *prediction)
-        made.errors, made.joint, made.coverage = errors, joint, coverage
-        return made
-
-    def measure(self, weights: Tensor, *, coverage: float | None = None) -> Quantity:
-        """Return the weighted sum of the values of the restored picture, with its interval.
-
-        Where the input is known to have been shrunk by bicubic, the value allows for what the input
-        says about the error of the sum, so that it may differ a little from that of the picture.
-
-        Args:
-            weights: ``(C, H, W)`` in pixels of the result: a profile, a difference of regions, ...
-            coverage: One of `JointCalibration.coverages`; by default that of the calibration.
-        """
-        std = self.errors.variance_of(weights) ** 0.5
-        share = self.coverage if coverage is None else coverage
-        half_width = self.joint.factor(share) * std
-        value = float((weights.double() * self.mean[0].double()).sum())
-        value += expected_sum(self.errors, weights)
-        return Quantity(value, value - half_width, value + half_width, share, std)
-
-    def mean_over(
-        self,
-        region: Region,
-        *,
-        channel: int | None = None,
-        minus: Region | None = None,
-        coverage: float | None = None,
-    ) -> Quantity:
-        """Return the mean over a region of the restored picture, with its interval.
-
-        The interval allows for errors that neighbours share. It was calibrated for boxes of 4 to 32
-        pixels and profiles of 16 pixels, on held-out images.
-
-        Args:
-            region: A box as x, y, width, height in pixels of the result, or a mask ``(H, W)``.
-            channel: The only channel that counts, from 0; by default the mean over all channels.
-            minus: A region whose mean is subtracted.
-            coverage: One of `JointCalibration.coverages`; by default that of the calibration.
-        """
-        shape = tuple(self.mean.shape[1:])
-        weights = region_weights(shape, region, channel)
-        if minus is not None:
-            weights = weights - region_weights(shape, minus, channel)
-        return self.measure(weights, coverage=coverage)
 
 
 def in_words(quantity: Quantity, *, levels: int = 255) -> str:

@@ -5,7 +5,7 @@ from musigma.model import load_file
 from musigma.networks import BuildSpec, card, create, with_sigma
 from musigma.networks.denoising.drunet import recognise
 from musigma.networks.weights_file import weights_of
-from musigma.prediction.predict import predict, with_noise_map
+from musigma.prediction.predict import GREY_NOISE_FACTOR, predict, with_noise_map
 from musigma.prediction.tiling import TILE_TOLERANCE
 from musigma.types import ImageError
 
@@ -119,7 +119,8 @@ def test_a_grey_image_goes_through_as_three_equal_channels():
     network = create("drunet", scale=1, **TINY).eval()
     image = torch.rand(1, 1, 13, 11)
     with torch.inference_mode():
-        colour = network(with_noise_map(image.expand(1, 3, 13, 11), 25)).mean
+        level = 25 * GREY_NOISE_FACTOR
+        colour = network(with_noise_map(image.expand(1, 3, 13, 11), level)).mean
     grey = predict(network, image, noise_std=25).mean
     torch.testing.assert_close(grey, colour.mean(1, keepdim=True))
 
