@@ -4,12 +4,13 @@
 head beside the frozen mean and sigma of the weights that ship under a name, on crops of the
 training pictures. Then it fits the factors of quantities on ``DIV2K_crops`` and writes the file.
 Weights, calibration and digest of the network stay as they are. ``--device cuda`` trains on a GPU;
-larger patches (``--patch 16 --batch 128``) are affordable there.
+larger patches (``--patch 16 --batch 128``) are affordable there. ``--start`` trains a head further.
 """
 
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,14 +30,14 @@ from musigma.training.joint import (
 )
 
 HELD_OUT = "DIV2K_crops"
-TRAINING_SETS = ("BSD400", "cid22", "clic", "photos")
+TRAINING_SETS = ("BSD400", "cid22", "clic", "photos")  # or another choice by --data
 
 
 def training_data(
-    model: Model, crop: int, count: int, seed: int, *, noisy: float = 0.0
+    model: Model, sets: Sequence[str], crop: int, count: int, seed: int, *, noisy: float = 0.0
 ) -> HeadData:
     """Return features and residuals of random crops of the training pictures."""
-    paths = [item.target for name in TRAINING_SETS for item in find_dataset(name).items]
+    paths = [item.target for name in sets for item in find_dataset(name).items]
     crops = random_crops(paths, crop, count, seed=seed)
     return collect(model, with_some_noise(crops, noisy, seed=seed))
 
@@ -77,7 +78,12 @@ def train(model: Model, arguments: argparse.Namespace) -> JointHead:
         seed=arguments.seed,
     )
     data = training_data(
-        model, settings.crop, arguments.crops, arguments.seed, noisy=arguments.noisy
+        model,
+        arguments.data,
+        settings.crop,
+        arguments.crops,
+        arguments.seed,
+        noisy=arguments.noisy,
     )
     print(f"{len(data.features)} crops on {data.features.device}", flush=True)
     head = joint_head(model.network, fields=arguments.fields, width=arguments.width)
@@ -124,6 +130,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("scale", type=int)
     parser.add_argument("output", type=Path)
     parser.add_argument("--start", type=Path, help="a file whose head is trained further")
+    parser.add_argument("--data", nargs="+", default=list(TRAINING_SETS), help="training sets")
     parser.add_argument("--device", default="cpu")
     for option, default in (
         ("steps", 3000),
