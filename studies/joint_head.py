@@ -123,7 +123,7 @@ def main(arguments: argparse.Namespace) -> None:
     fitted.save(arguments.output, half=True)
 
 
-def parse() -> argparse.Namespace:
+def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the arguments."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("name")
@@ -147,7 +147,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--sums-weight", type=float, default=0.1)
     parser.add_argument("--noisy", type=float, default=0.1, help="share of crops with some noise")
-    return parser.parse_args()
+    return parser.parse_args(words)
 
 
 if __name__ == "__main__":

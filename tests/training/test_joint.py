@@ -7,22 +7,27 @@ import torch
 
 from musigma.datasets.demo_photo import portrait
 from musigma.functional.scores import normal_factor
+from musigma.images.image_io import read_image, write_image
 from musigma.model import Model, load
 from musigma.networks import create, with_sigma
 from musigma.networks.joint_head import JointNetwork, joint_head
 from musigma.networks.weights_file import digest_of, weights_of, write_weights_file
 from musigma.prediction.predict import predict
+from musigma.training import joint
 from musigma.training.joint import (
+    HeadData,
     HeadTraining,
     collect,
     mean_gain,
+    patch_gain,
     quantile_loss,
     random_sums,
     student_loss,
+    sum_loss,
     train_joint_head,
     with_some_noise,
 )
-from musigma.types import ConfigError, WeightsError
+from musigma.types import ConfigError, DataError, WeightsError
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.quantities import JointCalibration
 
@@ -179,3 +184,36 @@ def test_the_loss_of_intervals_is_least_where_they_hold_their_share():
     variances = [(factor * half_width / normal_factor(0.9)) ** 2 for factor in (0.8, 1.0, 1.25)]
     losses = [float(quantile_loss(errors, torch.tensor(v)).mean()) for v in variances]
     assert losses[1] < min(losses[0], losses[2])
+
+
+def test_a_training_step_makes_no_tensor_on_another_device(model):
+    """On the device meta, as on a GPU, an operation with a tensor of the CPU is an error."""
+
+    def empty(*shape):
+        return torch.empty(*shape, device="meta")
+
+    head = joint_head(model.network, fields=6, width=8, reach=3).to("meta")
+    data = HeadData(empty(2, 16, 40, 40), *(empty(2, 3, 80, 80) for _ in range(3)))
+    settings = HeadTraining(crop=80, patch=6, batch=4, window=48, windows=2, sums=2)
+    generator = torch.Generator().manual_seed(0)
+    gain = patch_gain(head, data, settings, 2, generator)
+    loss_of_sums = sum_loss(head, data, settings, 2, generator)
+    (loss_of_sums - gain).backward()
+    assert {tensor.device.type for tensor in (gain, loss_of_sums)} == {"meta"}
+    assert {weight.grad.device.type for weight in head.parameters()} == {"meta"}
+    with pytest.raises(RuntimeError):  # the proof that the device tells
+        empty(2) + torch.zeros(2)
+
+
+def test_a_picture_is_read_once_for_all_its_crops(tmp_path, monkeypatch):
+    paths = [tmp_path / f"{n}.png" for n in range(2)]
+    for number, path in enumerate(paths):
+        write_image(path, torch.full((1, 3, 20, 24), number / 2))
+    read: list[object] = []
+    monkeypatch.setattr(joint, "read_image", lambda path: read.append(path) or read_image(path))
+    crops = list(joint.random_crops(paths, 12, 6, seed=0))
+    assert [tuple(crop.shape) for crop in crops] == [(1, 3, 12, 12)] * 6
+    assert sorted(read) == paths
+    assert sorted(round(float(crop.mean()), 2) for crop in crops) == [0.0] * 3 + [0.5] * 3
+    with pytest.raises(DataError, match="no picture"):
+        next(joint.random_crops(paths, 64, 1, seed=0))

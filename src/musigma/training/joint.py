@@ -77,16 +77,21 @@ class HeadData(NamedTuple):
 
 
 def random_crops(paths: Sequence[Path], side: int, count: int, *, seed: int) -> Iterator[Tensor]:
-    """Yield crops ``(1, 3, side, side)`` at random places of the pictures, in turn."""
+    """Yield crops ``(1, 3, side, side)`` at random places of the pictures, in turn.
+
+    Reading a picture takes longer than anything else, so that all its crops are taken at once.
+    """
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(len(paths), generator=generator).tolist()
-    made = 0
+    made, of_each = 0, -(-count // max(1, len(paths)))
     while made < count:
         before = made
         for number in order:
+            if made == count:
+                return
             image = match_channels(read_image(paths[number])[0], 3)
             free = [length - side for length in image.shape[-2:]]
-            if min(free) >= 0 and made < count:
+            for _ in range(min(of_each, count - made) if min(free) >= 0 else 0):
                 top, left = (int(torch.randint(f + 1, (), generator=generator)) for f in free)
                 made += 1
                 yield image[..., top : top + side, left : left + side]
