@@ -77,8 +77,10 @@ def test_weights_without_joint_errors_say_how_to_get_them(musigma, pictures):
 
 def test_audit_of_the_true_picture_passes_and_of_another_does_not(musigma, pictures):
     small, large, overlay = (pictures / name for name in ("small.png", "large.png", "over.png"))
-    result = musigma("audit", small, large, "-o", overlay)
+    page = pictures / "audit.html"
+    result = musigma("audit", small, large, "-o", overlay, "--page", page)
     assert result.code == 0
+    assert page.read_text().count("<figure>") == 4
     assert "Nothing is flagged" in result.err
     assert read_image(overlay)[0].shape == (1, 3, 96, 96)
     write_image(large, read_image(large)[0].flip(-1))
@@ -96,10 +98,16 @@ def test_audit_refuses_an_enlargement_of_another_size(musigma, pictures):
 
 def test_sample_writes_pictures_and_a_contact_sheet(musigma, pictures):
     out = pictures / "maybe"
-    result = musigma("sample", pictures / "small.png", "--scale", 2, "--count", 5, "-o", out)
+    result = musigma("sample", pictures / "small.png", "--scale", 2, "--samples", 5, "-o", out)
     assert result.code == 0
     names = sorted(path.name for path in out.iterdir())
-    assert names == [*(f"small.sample-{n}.png" for n in range(1, 6)), "small.samples.png"]
+    assert names == [
+        *(f"small.sample-{n}.png" for n in range(1, 6)),
+        "small.samples.html",
+        "small.samples.png",
+    ]
+    page = (out / "small.samples.html").read_text()
+    assert [f">Sample {n}<" in page for n in range(1, 7)] == [True] * 5 + [False]
     small = read_image(pictures / "small.png")[0]
     drawn = read_image(out / "small.sample-3.png")[0]
     assert float((bicubic_down(drawn, 2) - small).square().mean()) < 10**-4.5  # 45 dB

@@ -71,6 +71,7 @@ def test_the_overlay_colours_what_is_flagged_and_nothing_else(pair):
         contradicts=contradicts,
         outside_share=0.0,
         unlike=(),
+        expected=target,
     )
     picture = overlay(target, result)[0]
     coloured = picture.amax(0) > picture.amin(0) + 0.01

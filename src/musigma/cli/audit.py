@@ -29,6 +29,10 @@ def audit(
             "orange, missing detail blue, contradictions purple.",
         ),
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Write a page on which one leafs through the pictures (.html)."),
+    ] = None,
     model: Annotated[
         str, typer.Option(help="Name of a calibrated model, or a weights file.")
     ] = "edsr-baseline",
@@ -47,13 +51,16 @@ def audit(
     from musigma.images.image_io import read_image, write_image
     from musigma.model import load
     from musigma.restoration.audit import audit as compare
-    from musigma.restoration.audit import overlay, scale_of
+    from musigma.restoration.audit import overlay, scale_of, write_audit_page
 
     small, large = read_image(low)[0], read_image(high)[0]
     loaded = load(model, scale=scale_of(tuple(small.shape), tuple(large.shape)))
     result = compare(loaded, small, large, coverage=coverage)
     if output is not None:
         write_image(output, overlay(large, result))
+    if page is not None:
+        title = f"Audit of {high.name}, an enlargement of {low.name}"
+        write_audit_page(page, small, large, result, title=title)
     if json:
         print_json(result.to_dict())
     else:

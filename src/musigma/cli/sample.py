@@ -11,18 +11,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 COLUMNS = 4
+MEANING = (
+    "Each picture is one that the input may come from, as far as the model knows. What all of them "
+    "show can be relied on; what changes from one to the next is open. None of them is better than "
+    "the restored picture."
+)
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command to the app."""
-    epilog = "Example: `musigma sample small.png --scale 4 --count 8 -o maybe`"
+    epilog = "Example: `musigma sample small.png --scale 4 --samples 8 -o maybe`"
     app.command(epilog=epilog)(sample)
 
 
 def sample(
     picture: Annotated[Path, typer.Argument(help="The picture to be restored.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")],
-    count: Annotated[int, typer.Option(min=1, max=64, help="Number of pictures.")] = 8,
+    samples: Annotated[int, typer.Option(min=1, max=64, help="Number of pictures.")] = 8,
     model: Annotated[
         str, typer.Option(help="Name of a model, or a weights file, calibrated with --joint.")
     ] = "edsr-baseline",
@@ -32,19 +37,29 @@ def sample(
     """Draw pictures that differ as the truth may differ from the result.
 
     With a model for bicubic inputs, each of them gives the input back when it is shrunk. The folder
-    gets the pictures and a contact sheet of all.
+    gets the pictures, a contact sheet, and a page that shows them one after the other.
     """
     from musigma.images.image_io import read_image, write_image
     from musigma.model import load
+    from musigma.restoration.viewer.flipbook import write_flipbook
 
     loaded = load(model, scale=scale)
-    samples = loaded.sample(read_image(picture)[0], count, seed=seed)
-    for number, drawn in enumerate(samples, start=1):
-        write_image(output / f"{picture.stem}.sample-{number}.png", drawn[None])
-    write_image(output / f"{picture.stem}.samples.png", contact_sheet(samples))
-    print_line(f"{count} samples and a contact sheet are in {output}")
-    for sentence in loaded.check(read_image(picture)[0]):
-        print_line(f"the samples may not differ as the truth does: {sentence}")
+    image = read_image(picture)[0]
+    drawn = loaded.sample(image, samples, seed=seed)
+    pages = {f"Sample {number}": each[None] for number, each in enumerate(drawn, start=1)}
+    for number, each in enumerate(pages.values(), start=1):
+        write_image(output / f"{picture.stem}.sample-{number}.png", each)
+    write_image(output / f"{picture.stem}.samples.png", contact_sheet(drawn))
+    page = output / f"{picture.stem}.samples.html"
+    warnings = [
+        f"The samples may not differ as the truth does: {sentence}"
+        for sentence in loaded.check(image)
+    ]
+    sentences = [MEANING, *warnings]
+    write_flipbook(page, pages, title=f"What else could {picture.name} be?", sentences=sentences)
+    print_line(f"{samples} samples, a contact sheet and the page {page.name} are in {output}")
+    for warning in warnings:
+        print_line(warning)
 
 
 def contact_sheet(samples: "Tensor") -> "Tensor":

@@ -6,6 +6,7 @@ missing. And an enlargement that is shrunk again should give the picture back.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -13,8 +14,10 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from musigma.functional.color import match_channels
+from musigma.functional.resize import bicubic_up
 from musigma.images.conversion import ImageLike, as_batch
 from musigma.model import Model
+from musigma.restoration.viewer.flipbook import write_flipbook
 from musigma.types import ImageError
 from musigma.uncertainty.consistency import shrink
 
@@ -54,6 +57,7 @@ class Audit:
             back, ``(H / scale, W / scale)``.
         outside_share: Share of the values, all channels, that lie outside.
         unlike: Sentences of `Model.check`: why the intervals may not hold for this picture.
+        expected: What the model makes of the low-resolution picture, ``(1, C, H, W)``.
     """
 
     coverage: float
@@ -62,6 +66,7 @@ class Audit:
     contradicts: Tensor
     outside_share: float
     unlike: tuple[str, ...]
+    expected: Tensor
 
     @property
     def outside(self) -> Tensor:
@@ -168,6 +173,7 @@ def audit(model: Model, low: ImageLike, high: ImageLike, *, coverage: float | No
         contradicts=error > TOLERANCE,
         outside_share=float((distance > 1).float().mean()),
         unlike=tuple(model.check(small)),
+        expected=mean,
     )
 
 
@@ -215,6 +221,27 @@ def overlay(high: Tensor, result: Audit) -> Tensor:
     for mask, colour in marks:
         picture = torch.where(mask, torch.tensor(colour)[:, None, None], picture)
     return picture[None]
+
+
+def write_audit_page(path: Path, low: Tensor, high: Tensor, result: Audit, *, title: str) -> None:
+    """Write a page on which one leafs through the pictures of an audit.
+
+    Args:
+        path: The file, replaced if it exists.
+        low: The low-resolution picture, ``(1, C, h, w)``.
+        high: The enlargement.
+        result: What the audit told.
+        title: Heading of the page.
+    """
+    pictures = {
+        "The enlargement": high,
+        "Flagged: added detail orange, missing detail blue, contradictions purple": overlay(
+            high, result
+        ),
+        "What the model expects": result.expected,
+        "The small picture, enlarged by bicubic": bicubic_up(low, high.shape[-1] // low.shape[-1]),
+    }
+    write_flipbook(path, pictures, title=title, sentences=result.in_words())
 
 
 def _detail(image: Tensor) -> Tensor:
