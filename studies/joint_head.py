@@ -3,8 +3,10 @@
 ``python -m studies.joint_head NAME SCALE OUTPUT.safetensors --steps 3000 --crops 600`` trains a
 head beside the frozen mean and sigma of the weights that ship under a name, on crops of the
 training pictures. Then it fits the factors of quantities on ``DIV2K_crops`` and writes the file.
-Weights, calibration and digest of the network stay as they are. ``--device cuda`` trains on a GPU;
-larger patches (``--patch 16 --batch 128``) are affordable there. ``--start`` trains a head further.
+The calibration of single values gets further coverages on the same images, which ``musigma audit``
+needs. Weights and digest of the network stay as they are. ``--device cuda`` trains on a GPU; larger
+patches (``--patch 16 --batch 128``) are affordable there. ``--start FILE`` trains a head further,
+and with ``--steps 0`` only calibrates it anew.
 """
 
 import argparse
@@ -14,8 +16,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from musigma.datasets.catalog import find_dataset
+from musigma.datasets.catalog import Dataset, find_dataset
+from musigma.evaluation.calibrate import calibrate as calibrate_values
 from musigma.evaluation.joint import with_joint_errors
+from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.selection import select_inputs
 from musigma.model import Model, load
 from musigma.networks.joint_head import JointHead, joint_head
@@ -28,6 +32,9 @@ from musigma.training.joint import (
     train_joint_head,
     with_some_noise,
 )
+from musigma.types import ConfigError
+from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.methods import DEFAULT_CONFIDENCE
 
 HELD_OUT = "DIV2K_crops"
 TRAINING_SETS = ("BSD400", "cid22", "clic", "photos")  # or another choice by --data
@@ -103,24 +110,55 @@ def train(model: Model, arguments: argparse.Namespace) -> JointHead:
 def main(arguments: argparse.Namespace) -> None:
     """Train, calibrate and write the file."""
     model = load(arguments.name, scale=arguments.scale).to(arguments.device)
-    head = train(model, arguments)
-    model = replace(model, joint_head=head)
-    trained = {**vars(arguments), "output": None, "start": None, "device": None}
-    metadata = {
-        "joint_training": {key: value for key, value in trained.items() if value is not None}
-    }
+    if arguments.steps:
+        head = train(model, arguments)
+        metadata = {"joint_training": described(arguments)}
+    else:
+        started = load(arguments.start)
+        head, metadata = started.joint_head, {}
+        if "joint_training" in started.metadata:
+            metadata["joint_training"] = started.metadata["joint_training"]
     # The factors are fitted for what is stored, in half precision.
-    model.save(arguments.output, half=True, **metadata)
-    model = load(arguments.output)
+    replace(model, joint_head=head).save(arguments.output, half=True, **metadata)
+    calibrate(arguments.output, arguments.held_out_step)
+
+
+def described(arguments: argparse.Namespace) -> dict[str, object]:
+    """Return the settings of a training that its weights file states."""
+    left_out = ("name", "scale", "output", "start", "device", "held_out_step")
+    return {key: value for key, value in vars(arguments).items() if key not in left_out}
+
+
+def calibrate(path: Path, step: int) -> None:
+    """Fit the factors of quantities, and further coverages of single values, on held-out images."""
+    model = load(path)
     dataset, protocols = select_inputs(model.network, HELD_OUT)
-    dataset = replace(dataset, items=dataset.items[:: arguments.held_out_step])
-    fitted, quantities = with_joint_errors(model, dataset, protocols)
+    calibration = with_more_coverages(model, dataset, protocols[0])
+    model = replace(model, calibration=calibration)
+    fewer = replace(dataset, items=dataset.items[::step])
+    fitted, quantities = with_joint_errors(model, fewer, protocols)
     for share, factor in fitted.require_joint().factors:
-        held = quantities.coverage_by_kind(factor)
-        print(
-            f"{share:g}: factor {factor:.3f}", json.dumps({k: round(v, 3) for k, v in held.items()})
+        held = {kind: round(v, 3) for kind, v in quantities.coverage_by_kind(factor).items()}
+        print(f"{share:g}: factor {factor:.3f}", json.dumps(held))
+    fitted.save(path, half=True)
+
+
+def with_more_coverages(model: Model, dataset: Dataset, protocol: Protocol) -> Calibration:
+    """Return the calibration of a model, with factors for other coverages, which audits need."""
+    stored = model.require_calibration()
+    fitted = calibrate_values(
+        model,
+        dataset,
+        protocol,
+        method=stored.method,
+        coverage=stored.coverage,
+        confidence=stored.confidence or DEFAULT_CONFIDENCE,
+    )
+    if abs(fitted.factor / stored.factor - 1) > 1e-3:
+        raise ConfigError(
+            f"the stored factor is {stored.factor:.4f}, and these images give {fitted.factor:.4f}"
         )
-    fitted.save(arguments.output, half=True)
+    return replace(stored, other_factors=fitted.other_factors)
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:

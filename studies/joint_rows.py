@@ -28,16 +28,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musigma.atomic import write_atomically
 from musigma.datasets.catalog import Dataset
 from musigma.evaluation.joint import held_out_pictures
-from musigma.evaluation.protocol import Protocol
-from musigma.evaluation.record import jsonable, provenance
+from musigma.evaluation.protocol import Protocol, super_resolution
+from musigma.evaluation.record import Record, jsonable, provenance
 from musigma.evaluation.restored_pairs import read_pair
 from musigma.evaluation.selection import select_inputs
 from musigma.functional.fidelity import psnr
 from musigma.functional.scores import normal_factor
 from musigma.model import Model, load
+from musigma.networks import num_params
 from musigma.networks.weights_file import digest_of
 from musigma.uncertainty.consistency import shrink
 from musigma.uncertainty.joint import JointErrors, StationaryErrors
@@ -243,23 +243,39 @@ def main(
     for dataset in sets:
         measured[dataset] = measure_set(model, dataset, fitted, step=step, first=first, crop=crop)
         print_set(dataset, measured[dataset])
-    content = {
-        "study": "joint errors",
-        "model": {"name": model.name, "scale": model.scale, "digest": model.digest},
-        "joint_head": digest_of(model.joint_head) if model.joint_head else None,
-        "fitted_on": HELD_OUT,
-        "coverage": COVERAGE,
-        "step": step,
-        "first": first,
-        "crop": crop,
-        "num_samples": NUM_SAMPLES,
-        "factors": dict(model.require_joint().factors),
-        "factors_by_kind": fitted,
-        "sets": measured,
-        "provenance": provenance(torch.device("cpu")),
-    }
-    text = json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n"
-    write_atomically(record, text.encode())
+    joint = model.require_joint()
+    Record(
+        kind="benchmark",
+        model={
+            "name": model.name,
+            "scale": model.scale,
+            "params": num_params(model.network),
+            "digest": model.digest,
+            "joint_head": digest_of(model.joint_head) if model.joint_head else None,
+        },
+        protocol={
+            **super_resolution(scale).as_json(),
+            "fitted_on": HELD_OUT,
+            "coverage": COVERAGE,
+            "one picture in": step,
+            "first": first,
+            "crop": crop,
+            "num_samples": NUM_SAMPLES,
+        },
+        data={
+            "name": ", ".join(sets),
+            "num_images": sum(r["num_images"] for r in measured.values()),
+        },
+        result=jsonable(
+            {
+                "factors": {str(share): factor for share, factor in joint.factors},
+                "factors_by_kind": fitted,
+                "fit_images": joint.num_images,
+                **measured,
+            }
+        ),
+        provenance=provenance(torch.device("cpu")),
+    ).save(record)
 
 
 if __name__ == "__main__":

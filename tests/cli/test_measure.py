@@ -80,8 +80,8 @@ def test_audit_of_the_true_picture_passes_and_of_another_does_not(musigma, pictu
     page = pictures / "audit.html"
     result = musigma("audit", small, large, "-o", overlay, "--page", page)
     assert result.code == 0
-    assert page.read_text().count("<figure>") == 4
-    assert "Nothing is flagged" in result.err
+    assert page.read_text().count("<figure>") == 5
+    assert "no more detail" in result.err
     assert read_image(overlay)[0].shape == (1, 3, 96, 96)
     write_image(large, read_image(large)[0].flip(-1))
     flagged = musigma("audit", small, large, "--json")

@@ -4,9 +4,17 @@ import pytest
 import torch
 
 from musigma.functional.color import quantise
-from musigma.functional.resize import bicubic_down
+from musigma.functional.resize import bicubic_down, bicubic_up
 from musigma.model import load
-from musigma.restoration.audit import Audit, audit, overlay, scale_of
+from musigma.restoration.audit import (
+    WRONG,
+    Audit,
+    audit,
+    likely_wrong,
+    overlay,
+    probability_of_wrong,
+    scale_of,
+)
 from musigma.types import ConfigError, ImageError
 
 
@@ -30,7 +38,7 @@ def test_the_true_picture_and_the_models_own_result_are_not_flagged(model, pair)
     assert not own.is_flagged
     assert true.contradicted_share == 0
     assert own.outside_share < 0.01
-    assert "Nothing is flagged" in " ".join(true.in_words())
+    assert "no more detail" in " ".join(true.in_words())
 
 
 def test_an_added_pattern_is_flagged_where_it_is(model, pair):
@@ -67,8 +75,10 @@ def test_the_overlay_colours_what_is_flagged_and_nothing_else(pair):
     result = Audit(
         coverage=0.9,
         score=score,
+        wrong_probability=score / 4,
         added=added,
         contradicts=contradicts,
+        invents=contradicts,
         outside_share=0.0,
         unlike=(),
         expected=target,
@@ -89,3 +99,31 @@ def test_other_sizes_and_coverages_are_refused(model, pair):
         audit(model, low, target, coverage=0.123)
     with pytest.raises(ImageError, match="whole multiple"):
         scale_of((1, 3, 10, 10), (1, 3, 20, 25))
+
+
+def test_the_probability_of_wrong_is_that_of_a_normal_distribution():
+    distance, std = torch.tensor(0.05), torch.tensor(0.08)
+    drawn = 0.08 * torch.randn(400_000, generator=torch.Generator().manual_seed(0))
+    share = float(((drawn - distance).abs() > WRONG).float().mean())
+    assert float(probability_of_wrong(distance, std)) == pytest.approx(share, abs=0.004)
+
+
+def test_a_soft_enlargement_loses_detail_and_invents_nothing(model, pair):
+    low, target = pair
+    soft = audit(model, low, bicubic_up(low, 2))
+    assert soft.contradicted_share > soft.invented_share
+    assert not soft.is_flagged
+    true = audit(model, low, target)
+    assert soft.wrong_share > true.wrong_share / 2  # nobody told the audit which one is true
+    assert soft.to_dict()["wrong_share"] == soft.wrong_share
+
+
+def test_likely_wrong_pixels_are_orange(model, pair):
+    low, target = pair
+    result = audit(model, low, target)
+    picture = likely_wrong(target, result)[0]
+    tint = picture[0] - picture[2]
+    sure, likely = (result.wrong_probability < 0.01, result.wrong_probability > 0.5)
+    assert float(tint[sure].mean()) < 0.02
+    assert likely.any()
+    assert float(tint[likely].mean()) > 0.3

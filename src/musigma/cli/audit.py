@@ -8,7 +8,7 @@ import typer
 from musigma.cli.common import print_json, print_line
 
 FLAGGED = 3
-"""Exit code where more is flagged than in a true picture."""
+"""Exit code where the enlargement shows detail that the small picture does not support."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,15 +38,16 @@ def audit(
     ] = "edsr-baseline",
     coverage: Annotated[
         float | None,
-        typer.Option(help="Coverage of the intervals; by default the largest that was fitted."),
+        typer.Option(help="Coverage of the intervals; by default 0.95."),
     ] = None,
     json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
 ) -> None:
     """Tell which details of an enlargement the small picture does not support.
 
-    A detail is flagged where it lies outside the interval of the model, or where the enlargement,
-    shrunk again, contradicts the small picture. The exit code is 0 if no more is flagged than in a
-    true picture, and 3 if more is. Both pictures must be of the same scene, uncropped.
+    It says how many pixels are expected to be wrong. A detail is flagged where it lies outside the
+    interval of the model, or where the enlargement, shrunk again, contradicts the small picture.
+    The exit code is 0 if no more detail is shown than the small picture supports, and 3 otherwise.
+    Both pictures must be of the same scene, uncropped.
     """
     from musigma.images.image_io import read_image, write_image
     from musigma.model import load
