@@ -216,6 +216,28 @@ def statistics_of(links, box):
     return box_statistics(mean, calibration.half_width(sigma), box)
 
 
+def test_a_box_has_an_interval_where_the_weights_know_how_errors_belong_together(browser, server):
+    with opened(browser, server, "desktop") as page:
+        upload(page, png(40, 48))
+        page.wait_for_selector("#picture img")
+        page.locator("#weights input").click()
+        page.get_by_role("option", name="edsr-baseline").click()
+        restore(page)
+        for name, value in zip(("Left", "Top", "Width", "Height"), (10, 20, 16, 8), strict=True):
+            page.get_by_role("spinbutton", name=name).fill(str(value))
+            page.keyboard.press("Tab")
+        page.get_by_text("From and to hold 90 % of such means").wait_for()
+        table = rows_of(page, "Box")
+        prediction = load("edsr-baseline", scale=2).predict_joint(
+            Image.open(io.BytesIO(png(40, 48)))
+        )
+        expected = [prediction.mean_over((10, 20, 16, 8), channel=c) for c in range(3)]
+        for row, ends in (("From", [q.low for q in expected]), ("To", [q.high for q in expected])):
+            cells = [float(cell) for cell in table[row]]
+            assert cells == pytest.approx([255 * end for end in ends], abs=0.06)
+        assert serious_violations(page) == []
+
+
 @pytest.mark.parametrize("device", WIDTHS)
 def test_clean_a_picture_of_my_own_in_the_dark(browser, server, device):
     with opened(browser, server, device, color_scheme="dark") as page:

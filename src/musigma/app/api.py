@@ -2,6 +2,8 @@
 
 import asyncio
 import base64
+import json
+import shutil
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -130,6 +132,49 @@ def joint_box(
         name: [255 * getattr(quantity, name) for quantity in quantities]
         for name in ("value", "low", "high")
     } | {"coverage": quantities[0].coverage}
+
+
+KEPT_INPUT, KEPT_REQUEST = "input", "request.json"
+MAX_BOX_PIXELS = 2**18
+"""Largest box whose interval the page tells; it takes some seconds."""
+
+
+def keep_for_boxes(folder: Path, source: Path, request: RestoreRequest) -> str:
+    """Keep what intervals of boxes need beside a result, and return the address that tells them."""
+    shutil.copy(source, folder / KEPT_INPUT)
+    (folder / KEPT_REQUEST).write_text(json.dumps(asdict(request)))
+    return f"/results/{folder.name}/box"
+
+
+def measure_kept_box(restorer: Restorer, source: Path, request: Path, text: str) -> Answer:
+    """Return the interval of the mean of a box of a result that was kept."""
+    box = parse_box(text)
+    if box.width * box.height > MAX_BOX_PIXELS:
+        raise ConfigError(f"a box has at most {MAX_BOX_PIXELS} pixels here; see 'musigma measure'")
+    asked = RestoreRequest(**json.loads(request.read_text()))
+    model = restorer.model(asked.weights, asked.scale)
+    content = joint_box(model, source, text, noise_std=asked.noise_std)
+    if content is None:
+        raise ConfigError(f"{asked.weights} does not say how its errors belong together")
+    return Answer("application/json", content)
+
+
+async def handle_box(service: Service, request: "Request") -> "Response":
+    """Answer ``GET /results/KEY/box?box=x,y,width,height`` for a result of the page."""
+    from starlette.responses import JSONResponse
+
+    key, text = request.path_params["key"], request.query_params.get("box", "")
+    kept = (service.workspace.result_file(key, name) for name in (KEPT_INPUT, KEPT_REQUEST))
+    source, stored = kept
+    if source is None or stored is None:
+        return JSONResponse({"error": "there is no such result, or no more"}, 404)
+    try:
+        ticket = service.queue.submit(
+            lambda _: measure_kept_box(service.restorer, source, stored, text)
+        )
+        return to_response(await _finished(ticket, request))
+    except MusigmaError as error:
+        return error_response(error)
 
 
 def status_json(service: Service, *, ready: bool) -> dict[str, Any]:
