@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from musigma.datasets.catalog import Dataset, data_hash
+from musigma.evaluation.protocol import super_resolution
 from musigma.evaluation.record import Record, provenance
 from musigma.evaluation.restored_pairs import read_pair
 from musigma.evaluation.selection import select_inputs
@@ -137,6 +138,8 @@ def main(record: Path, functions: list[str], *, model_name: str, data: str, step
             "calibration": calibration.to_dict(),
         },
         protocol={
+            **super_resolution(SCALE).as_json(),
+            "name": "audit",
             "coverage": usual_coverage(calibration),
             "strict_coverage": STRICT,
             "wrong": WRONG,

@@ -255,6 +255,7 @@ def main(
         },
         protocol={
             **super_resolution(scale).as_json(),
+            "name": "joint-errors",
             "fitted_on": HELD_OUT,
             "coverage": COVERAGE,
             "one picture in": step,
