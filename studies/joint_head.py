@@ -73,8 +73,8 @@ class Watch:
             print(f"{step + 1}: {means[0]:.4f} {means[1]:.4f} ({seconds:.0f} s)", flush=True)
 
 
-def train(model: Model, arguments: argparse.Namespace) -> JointHead:
-    """Train a head and print its gain on held-out patches."""
+def train(model: Model, arguments: argparse.Namespace, start: JointHead | None) -> JointHead:
+    """Train a new head, or one further, and print its gain on held-out patches."""
     settings = HeadTraining(
         steps=arguments.steps,
         patch=arguments.patch,
@@ -93,11 +93,7 @@ def train(model: Model, arguments: argparse.Namespace) -> JointHead:
         noisy=arguments.noisy,
     )
     print(f"{len(data.features)} crops on {data.features.device}", flush=True)
-    head = joint_head(model.network, fields=arguments.fields, width=arguments.width)
-    if arguments.start is not None:
-        started = load(arguments.start).joint_head
-        assert started is not None
-        head.load_state_dict(started.state_dict())
+    head = start or joint_head(model.network, fields=arguments.fields, width=arguments.width)
     watch = Watch(max(1, arguments.steps // 20))
     head = train_joint_head(model, data, settings, head=head, report=watch)
     held_out = held_out_data(model, settings.crop, 50)
@@ -110,17 +106,19 @@ def train(model: Model, arguments: argparse.Namespace) -> JointHead:
 def main(arguments: argparse.Namespace) -> None:
     """Train, calibrate and write the file."""
     model = load(arguments.name, scale=arguments.scale).to(arguments.device)
+    head, metadata = started_head(arguments.start) if arguments.start else (None, {})
     if arguments.steps:
-        head = train(model, arguments)
-        metadata = {"joint_training": described(arguments)}
-    else:
-        started = load(arguments.start)
-        head, metadata = started.joint_head, {}
-        if "joint_training" in started.metadata:
-            metadata["joint_training"] = started.metadata["joint_training"]
+        head, metadata = train(model, arguments, head), {"joint_training": described(arguments)}
     # The factors are fitted for what is stored, in half precision.
     replace(model, joint_head=head).save(arguments.output, half=True, **metadata)
     calibrate(arguments.output, arguments.held_out_step)
+
+
+def started_head(path: Path) -> tuple[JointHead | None, dict[str, object]]:
+    """Return the head of a file, and what the file says about its training."""
+    model = load(path)
+    stated = {key: value for key, value in model.metadata.items() if key == "joint_training"}
+    return model.joint_head, stated
 
 
 def described(arguments: argparse.Namespace) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """Measure joint error bars on benchmark sets, beside two baselines.
 
-``python -m studies.joint_rows MODEL SCALE RECORD.json --sets B100 Set14 Urban100 --step 4``
-restores every fourth picture of each set with weights that have joint errors. Everything was fitted
+``python -m studies.joint_rows MODEL SCALE RECORD.json --sets B100:5 Set14 Urban100:10`` restores
+every fifth picture of B100, and so on, with weights that have joint errors. Everything was fitted
 on ``DIV2K_crops``; the factors of the baselines are fitted there as well, here. For each set the
 record holds:
 
@@ -51,23 +51,24 @@ from musigma.uncertainty.metrics.joint import (
 from musigma.uncertainty.mixture import MixtureErrors
 from musigma.uncertainty.quantities import probe_all
 
-SETS = ("B100", "Set14", "Urban100")
+SETS = ("B100:5", "Set14:2", "Urban100:10")
 HELD_OUT = "DIV2K_crops"
 COVERAGE = 0.9
 NUM_SAMPLES = 8
 MANY_SAMPLES = 64
 
 
-def every(model: Model, name: str, step: int, first: int = 0) -> tuple[Dataset, Protocol]:
-    """Return every so-manieth picture of a set, and how its inputs are made."""
+def every(model: Model, text: str) -> tuple[Dataset, Protocol]:
+    """Return every so-manieth picture of a set such as ``B100:5``, and how its inputs are made."""
+    name, _, step = text.partition(":")
     dataset, protocols = select_inputs(model.network, name)
-    return replace(dataset, items=dataset.items[first::step]), protocols[0]
+    return replace(dataset, items=dataset.items[:: int(step or 1)]), protocols[0]
 
 
 def factors_by_kind(model: Model, step: int) -> dict[str, dict[str, float]]:
     """Fit a factor for each kind of quantity on held-out crops, by each rule."""
     metrics = {rule: QuantityIntervals(rule) for rule in RULES}
-    dataset, protocol = every(model, HELD_OUT, step)
+    dataset, protocol = every(model, f"{HELD_OUT}:{step}")
     correlation = model.require_joint().correlation
     for number, picture in enumerate(held_out_pictures(model, dataset, [protocol], correlation)):
         measured = list(probe_all(picture.residual, picture.errors, seed=number))
@@ -180,17 +181,11 @@ def rows_of(
 
 
 def measure_set(
-    model: Model,
-    name: str,
-    fitted: dict[str, dict[str, float]],
-    *,
-    step: int,
-    first: int,
-    crop: int,
+    model: Model, text: str, fitted: dict[str, dict[str, float]], *, crop: int
 ) -> dict[str, Any]:
     """Measure one set."""
     metrics = intervals_of(model, fitted)
-    rows = list(rows_of(model, *every(model, name, step, first), metrics, crop=crop))
+    rows = list(rows_of(model, *every(model, text), metrics, crop=crop))
     gains = np.array([row.joint - row.diagonal for row in rows])
     spectra = torch.stack([row.drawn.spectra for row in rows]).sum(0)
     samples = [row.drawn.scores for row in rows]
@@ -231,8 +226,6 @@ def main(
     record: Path,
     *,
     sets: list[str],
-    step: int,
-    first: int,
     held_out_step: int,
     crop: int,
 ) -> None:
@@ -240,9 +233,10 @@ def main(
     model = load(name, scale=scale)
     fitted = factors_by_kind(model, held_out_step)
     measured = {}
-    for dataset in sets:
-        measured[dataset] = measure_set(model, dataset, fitted, step=step, first=first, crop=crop)
-        print_set(dataset, measured[dataset])
+    for text in sets:
+        name_of_set = text.partition(":")[0]
+        measured[name_of_set] = measure_set(model, text, fitted, crop=crop)
+        print_set(name_of_set, measured[name_of_set])
     joint = model.require_joint()
     Record(
         kind="benchmark",
@@ -258,13 +252,12 @@ def main(
             "name": "joint-errors",
             "fitted_on": HELD_OUT,
             "coverage": COVERAGE,
-            "one picture in": step,
-            "first": first,
+            "sets": sets,
             "crop": crop,
             "num_samples": NUM_SAMPLES,
         },
         data={
-            "name": ", ".join(sets),
+            "name": ", ".join(measured),
             "num_images": sum(r["num_images"] for r in measured.values()),
         },
         result=jsonable(
@@ -285,8 +278,6 @@ if __name__ == "__main__":
     parser.add_argument("scale", type=int)
     parser.add_argument("record", type=Path)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--step", type=int, default=4, help="measure one picture in so many")
-    parser.add_argument("--first", type=int, default=0, help="number of the first picture")
     parser.add_argument("--held-out-step", type=int, default=2)
     parser.add_argument(
         "--crop", type=int, default=192, help="side of the part whose likelihood is measured"
