@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -284,3 +285,11 @@ def test_boxes_outside_of_the_picture_are_refused(box):
         region_weights((3, 8, 8), torch.zeros(8, 8, dtype=torch.bool))
     with pytest.raises(ConfigError, match="channels 0 to 2"):
         region_weights((3, 8, 8), (0, 0, 2, 2), channel=3)
+
+
+def test_a_mask_may_be_an_array_or_a_tensor_and_equals_the_box_that_it_draws():
+    mask = np.zeros((6, 8), bool)
+    mask[1:4, 2:7] = True
+    expected = region_weights((3, 6, 8), (2, 1, 5, 3))
+    assert torch.equal(region_weights((3, 6, 8), mask), expected)
+    assert torch.equal(region_weights((3, 6, 8), torch.from_numpy(mask)), expected)

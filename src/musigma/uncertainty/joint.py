@@ -335,8 +335,9 @@ def support(weights: Tensor, scale: int = 1) -> tuple[slice, slice]:
         (slice(2, 4, None), slice(4, 8, None))
     """
     parts = []
-    for axis in (1, 2):
-        used = (weights != 0).any(0).any(2 - axis).nonzero().flatten()
+    places = (weights != 0).any(0)
+    for other_axis in (1, 0):
+        used = places.any(other_axis).nonzero().flatten()
         first, last = (int(used[0]), int(used[-1])) if len(used) else (0, 0)
         parts.append(slice(first // scale * scale, (last // scale + 1) * scale))
     return parts[0], parts[1]

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.functional.scores import check_share
@@ -30,7 +32,7 @@ class Box(NamedTuple):
     height: int
 
 
-Region = Box | tuple[int, ...] | Tensor
+Region = Box | tuple[int, ...] | Tensor | NDArray[np.bool_]
 """A box as x, y, width, height in pixels of the result, or a mask ``(H, W)`` of booleans."""
 
 
@@ -77,7 +79,10 @@ def region_weights(shape: tuple[int, ...], region: Region, channel: int | None =
         >>> region_weights((3, 4, 4), Box(0, 0, 2, 1)).sum((1, 2))
         tensor([0.3333, 0.3333, 0.3333])
     """
-    mask = region if isinstance(region, Tensor) else _box_mask(shape, region)
+    if isinstance(region, Tensor | np.ndarray):
+        mask = torch.as_tensor(region)
+    else:
+        mask = _box_mask(shape, region)
     if mask.shape != shape[1:] or mask.dtype != torch.bool or not bool(mask.any()):
         raise ConfigError(
             f"a mask has the shape {tuple(shape[1:])} of the result, booleans, and at least one "
