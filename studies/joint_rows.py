@@ -12,6 +12,7 @@ record holds:
   the middle part of each picture;
 - the energy score of blocks of 8 pixels with few samples, joint and independent;
 - the radial spectrum of samples and of the mean against that of the truth, in dB;
+- processor time of a pass with the joint head over that of a pass with sigma alone;
 - how well shrunk samples agree with the input, their spread over the standard deviation, and how
   much the mean of 64 samples differs from the mean in PSNR.
 """
@@ -19,6 +20,7 @@ record holds:
 import argparse
 import json
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,6 +58,7 @@ HELD_OUT = "DIV2K_crops"
 COVERAGE = 0.9
 NUM_SAMPLES = 8
 MANY_SAMPLES = 64
+TIMED_PASSES = 7
 
 
 def every(model: Model, text: str) -> tuple[Dataset, Protocol]:
@@ -206,6 +209,24 @@ def measure_set(
     }
 
 
+def head_cost(model: Model, text: str) -> float:
+    """Return processor time of a pass with the joint head over that with sigma alone."""
+    dataset, protocol = every(model, text)
+    degraded = read_pair(dataset.items[0], protocol).degraded
+    correlation = model.require_joint().correlation
+    passes = (
+        lambda: model.predict_errors(degraded, correlation),
+        lambda: model.predict(degraded),
+    )
+    seconds: tuple[list[float], ...] = ([], [])
+    for _ in range(TIMED_PASSES):  # in turn, since other programs may run beside them
+        for run, times in zip(passes, seconds, strict=True):
+            start = time.process_time()
+            run()
+            times.append(time.process_time() - start)
+    return float(np.median(seconds[0]) / np.median(seconds[1]))
+
+
 def print_set(name: str, result: dict[str, Any]) -> None:
     """Print the main numbers of a set."""
     print(name, f"gain {result['gain']:.3f}, least {result['least_gain']:.3f}", flush=True)
@@ -265,6 +286,7 @@ def main(
                 "factors": {str(share): factor for share, factor in joint.factors},
                 "factors_by_kind": fitted,
                 "fit_images": joint.num_images,
+                "head_cost": head_cost(model, sets[0]),
                 **measured,
             }
         ),
