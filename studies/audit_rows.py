@@ -14,6 +14,7 @@ import argparse
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from musigma.images.conversion import as_batch
 from musigma.model import Model, load
 from musigma.networks import num_params
 from musigma.prediction.foreign.python_function import find_function
-from musigma.restoration.audit import WRONG, audit, usual_coverage
+from musigma.restoration.audit import WRONG, Audit, audit, usual_coverage
 from musigma.types import ConfigError
 from musigma.uncertainty.metrics.histogram import LogHistogram
 
@@ -52,10 +53,9 @@ class Tally:
             LogHistogram(low=2.0**-16, high=1.0, num_bins=2**12) for _ in range(2)
         )
 
-    def add(self, model: Model, degraded: Tensor, enlargement: Tensor, truth: Tensor) -> None:
+    def add(self, compare: Callable[..., Audit], enlargement: Tensor, truth: Tensor) -> None:
         """Audit a picture."""
-        result = audit(model, degraded, enlargement)
-        strict = audit(model, degraded, enlargement, coverage=STRICT)
+        result, strict = compare(enlargement), compare(enlargement, coverage=STRICT)
         is_wrong = (enlargement - truth).abs()[0].amax(0) > WRONG
         self.rows.append(
             {
@@ -115,8 +115,9 @@ def measure(
         pictures = {"truth": truth}
         for name, program in programs.items():
             pictures[name] = quantise(as_batch(program(degraded)).clamp(0, 1))
+        compare = partial(audit, model, degraded, prediction=model.predict(degraded))
         for name, picture in pictures.items():
-            tallies[name].add(model, degraded, picture, truth)
+            tallies[name].add(compare, picture, truth)
         print(number + 1, item.name, flush=True)
     return dataset, {name: tally.compute() for name, tally in tallies.items()}
 

@@ -19,7 +19,7 @@ from musigma.functional.resize import bicubic_up
 from musigma.images.conversion import ImageLike, as_batch
 from musigma.model import Model
 from musigma.restoration.viewer.flipbook import write_flipbook
-from musigma.types import ImageError
+from musigma.types import ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.consistency import shrink
 
@@ -182,7 +182,14 @@ class Audit:
         return sentences
 
 
-def audit(model: Model, low: ImageLike, high: ImageLike, *, coverage: float | None = None) -> Audit:
+def audit(
+    model: Model,
+    low: ImageLike,
+    high: ImageLike,
+    *,
+    coverage: float | None = None,
+    prediction: Prediction | None = None,
+) -> Audit:
     """Compare an enlargement with the intervals that a model gives for the small picture.
 
     Args:
@@ -190,13 +197,13 @@ def audit(model: Model, low: ImageLike, high: ImageLike, *, coverage: float | No
         low: The low-resolution picture.
         high: The enlargement, `Model.scale` times as large.
         coverage: One of `Calibration.coverages`; by default 0.95 where the model has it.
+        prediction: What the model predicts for the small picture, where that is known already.
     """
     small = match_channels(as_batch(low), model.network.out_channels)
     large = match_channels(as_batch(high), model.network.out_channels)
     check_sizes(small, large, model.scale)
-    calibration = model.require_calibration()
-    share = usual_coverage(calibration) if coverage is None else coverage
-    prediction = model.predict(small)
+    share = usual_coverage(model.require_calibration()) if coverage is None else coverage
+    prediction = prediction or model.predict(small)
     lower, upper = model.interval(prediction, coverage=share)
     # A picture file holds rounded values between 0 and 1: so much is no invention.
     mean, rounding = prediction.mean.clamp(0, 1), 0.5 / 255
