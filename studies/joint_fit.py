@@ -30,7 +30,7 @@ def main(name: str, scale: int, output: Path) -> None:
     joint = fitted.require_joint()
     for share, factor in joint.factors:
         held = quantities.coverage_by_kind(factor)
-        print(f"{share:g}: factor {factor:.3f}", {kind: round(v, 3) for kind, v in held.items()})
+        print(f"{share:g}: factor {factor:.3f}", {name: round(v, 3) for name, v in held.items()})
     fitted.save(output, half=True)
 
 

@@ -136,7 +136,7 @@ def calibrate(path: Path, step: int) -> None:
     fewer = replace(dataset, items=dataset.items[::step])
     fitted, quantities = with_joint_errors(model, fewer, protocols)
     for share, factor in fitted.require_joint().factors:
-        held = {kind: round(v, 3) for kind, v in quantities.coverage_by_kind(factor).items()}
+        held = {name: round(v, 3) for name, v in quantities.coverage_by_kind(factor).items()}
         print(f"{share:g}: factor {factor:.3f}", json.dumps(held))
     fitted.save(path, half=True)
 

@@ -195,7 +195,7 @@ def measure_set(
     return {
         "num_images": len(rows),
         "intervals": {
-            key: {kind: scores._asdict() for kind, scores in metric.compute().items()}
+            key: {quantity: scores._asdict() for quantity, scores in metric.compute().items()}
             for key, metric in metrics.items()
         },
         "log_likelihood": float(np.mean([row.joint for row in rows])),
@@ -231,11 +231,11 @@ def print_set(name: str, result: dict[str, Any]) -> None:
     """Print the main numbers of a set."""
     print(name, f"gain {result['gain']:.3f}, least {result['least_gain']:.3f}", flush=True)
     fitted = result["intervals"]["independent, factor for each kind"]
-    for kind, scores in result["intervals"]["joint"].items():
-        narrower = scores["width"] / fitted[kind]["width"]
+    for quantity, scores in result["intervals"]["joint"].items():
+        narrower = scores["width"] / fitted[quantity]["width"]
         print(
-            f"  {kind}: {100 * scores['coverage']:.1f} % (independent with a factor "
-            f"{100 * fitted[kind]['coverage']:.1f} %), width {narrower:.3f} of that"
+            f"  {quantity}: {100 * scores['coverage']:.1f} % (independent with a factor "
+            f"{100 * fitted[quantity]['coverage']:.1f} %), width {narrower:.3f} of that"
         )
     print(" ", json.dumps(jsonable(result["samples"])), flush=True)
     print("  spectrum", [round(v, 2) for v in result["spectrum_of_samples_db"]], flush=True)

@@ -46,10 +46,13 @@ def quantity_rows(records: Iterable[Record]) -> list[list[str]]:
     """Coverage of 90 % intervals, and their width over that of independent, fitted bars."""
     rows = []
     for record, name, result in measured_sets(records):
-        joint, fitted = (result["intervals"][rule] for rule in ("joint", FITTED))
+        joint, fitted = (
+            [result["intervals"][rule][quantity] for quantity in KINDS]
+            for rule in ("joint", FITTED)
+        )
         cells = [
-            f"{joint[kind]['coverage']:.1%} / {joint[kind]['width'] / fitted[kind]['width']:.2f}"
-            for kind in KINDS
+            f"{own['coverage']:.1%} / {own['width'] / other['width']:.2f}"
+            for own, other in zip(joint, fitted, strict=True)
         ]
         rows.append([f"x{record.model['scale']}", f"{name} ({result['num_images']})", *cells])
     return rows

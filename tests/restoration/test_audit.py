@@ -51,7 +51,12 @@ def test_an_added_pattern_is_flagged_where_it_is(model, pair):
     assert inside > 0.8
     assert inside > 4 * outside / (96 * 96 - 32 * 32)
     places = result.places()
-    assert {(place.x, place.y) for place in places[:4]} == {(32, 32), (48, 32), (32, 48), (48, 48)}
+    assert {(square.x, square.y) for square in places[:4]} == {
+        (32, 32),
+        (48, 32),
+        (32, 48),
+        (48, 48),
+    }
     assert result.added[32:64, 32:64].float().mean() > 0.7
     assert result.to_dict()["flagged"] == result.is_flagged
 

@@ -23,8 +23,8 @@ PICTURES = {
 
 def stored(page: str) -> list[np.ndarray]:
     """Return the pictures of a page."""
-    found = re.findall(r'src="data:image/(?:png|jpeg);base64,([^"]+)"', page)
-    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in found]
+    contents = re.findall(r'src="data:image/(?:png|jpeg);base64,([^"]+)"', page)
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(text)))) for text in contents]
 
 
 def test_small_pictures_are_stored_exactly_and_names_are_escaped(tmp_path):

@@ -26,7 +26,7 @@ def record(name: str, result: dict, data: str = "B100") -> Record:
 
 def joint_record() -> Record:
     def scores(width: float) -> dict:
-        return {kind: {"coverage": 0.91, "width": width} for kind in KINDS}
+        return {name: {"coverage": 0.91, "width": width} for name in KINDS}
 
     numbers = {
         "num_images": 20,

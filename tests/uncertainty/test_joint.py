@@ -156,8 +156,8 @@ def test_a_fit_finds_the_known_field_and_its_intervals_hold_what_they_state(monk
     inside, total = 0, 0
     for number in range(40):
         field = draw_field((3, 96, 96), known, generator)
-        for kind, probes in probe_all(field * std, StationaryErrors(std, fitted), seed=number):
-            if kind in ("box 4", "box 8", "profile 16"):
+        for name, probes in probe_all(field * std, StationaryErrors(std, fitted), seed=number):
+            if name in ("box 4", "box 8", "profile 16"):
                 inside += int((probes.errors.abs() <= joint.factor(0.9) * probes.joint_std).sum())
                 total += len(probes.errors)
     # Probes of a picture overlap, so that the bound is that of a tenth of their number.

@@ -40,9 +40,9 @@ def test_intervals_of_independent_errors_hold_what_they_state():
         updated("joint", factor).compute(),
         updated("independent", factor).compute(),
     )
-    for kind in ("box 4", "box 8", "profile 16", "channel 8"):
-        assert joint[kind].coverage == pytest.approx(0.9, abs=0.08), kind
-        assert joint[kind].width == pytest.approx(independent[kind].width, rel=0.01), kind
+    for name in ("box 4", "box 8", "profile 16", "channel 8"):
+        assert joint[name].coverage == pytest.approx(0.9, abs=0.08), name
+        assert joint[name].width == pytest.approx(independent[name].width, rel=0.01), name
     assert joint["box 4"].width == pytest.approx(2 * 25.5 * factor / math.sqrt(48), rel=0.01)
 
 

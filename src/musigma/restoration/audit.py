@@ -148,7 +148,7 @@ class Audit:
             "added_share": self.added_share,
             "contradicted_share": self.contradicted_share,
             "invented_share": self.invented_share,
-            "places": [place._asdict() for place in self.places()],
+            "places": [square._asdict() for square in self.places()],
             "unlike": list(self.unlike),
         }
 

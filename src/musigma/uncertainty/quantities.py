@@ -196,8 +196,8 @@ def probe_patterns(channels: int) -> dict[str, list[Tensor]]:
     difference[:, :, :8], difference[:, :, 16:] = 1, -1
     kinds |= {"channel 8": [single], "difference 8": [difference]}
     return {
-        kind: [pattern / pattern.clamp_min(0).sum() for pattern in patterns]
-        for kind, patterns in kinds.items()
+        name: [pattern / pattern.clamp_min(0).sum() for pattern in patterns]
+        for name, patterns in kinds.items()
     }
 
 
@@ -267,9 +267,9 @@ def _probe_at(residual: Tensor, errors: JointErrors, weights: Tensor) -> tuple[f
 def probe_all(residual: Tensor, errors: JointErrors, *, seed: int) -> Iterator[tuple[str, Probes]]:
     """Measure every kind of quantity at random places of a picture; arguments as for `probe`."""
     generator = torch.Generator().manual_seed(seed)
-    for kind, patterns in probe_patterns(len(residual)).items():
+    for name, patterns in probe_patterns(len(residual)).items():
         measured = [probe(residual, errors, pattern, generator) for pattern in patterns]
-        yield from ((kind, probes) for probes in measured if probes is not None)
+        yield from ((name, probes) for probes in measured if probes is not None)
 
 
 class HeldOutQuantities:
@@ -284,10 +284,10 @@ class HeldOutQuantities:
 
     def update(self, residual: Tensor, errors: JointErrors, *, image: str) -> None:
         """Add an image: ``target - mean``, ``(C, H, W)``, and what is known about it."""
-        for kind, probes in probe_all(residual, errors, seed=self.held_out.num_images):
+        for name, probes in probe_all(residual, errors, seed=self.held_out.num_images):
             ratios = (probes.joint_errors / probes.joint_std).float()[None, None, None]
             nothing, unit = torch.zeros_like(ratios), torch.ones_like(ratios)
-            self.held_out.update(nothing, ratios, unit, image=image, group=kind)
+            self.held_out.update(nothing, ratios, unit, image=image, group=name)
 
     def fit(self, correlation: Correlation | None) -> JointCalibration:
         """Fit factors by conformal risk control: one for all kinds, for each coverage.
@@ -314,9 +314,9 @@ class HeldOutQuantities:
         grid = self.held_out.factors
         position = int((grid <= factor * (1 + 1e-9)).sum()) - 1
         shares: dict[str, float] = {}
-        for kind in self.held_out.groups:
-            rows = self.held_out.of_group(kind).coverages()
-            shares[kind] = float(rows[:, position].mean())
+        for name in self.held_out.groups:
+            rows = self.held_out.of_group(name).coverages()
+            shares[name] = float(rows[:, position].mean())
         return shares
 
 

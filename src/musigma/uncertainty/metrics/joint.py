@@ -64,47 +64,47 @@ class QuantityIntervals:
 
     def add(self, measured: Iterable[tuple[str, Probes]]) -> None:
         """Add a picture by what `probe_all` measured in it."""
-        for kind, probes in measured:
+        for name, probes in measured:
             error = probes.joint_errors if self.rule == "joint" else probes.errors
             stds: Tensor = getattr(probes, f"{self.rule}_std")
             ratio = error.abs() / stds
             histogram = LogHistogram(low=2.0**-6, high=2.0**10, num_bins=2**12)
-            self.ratios.setdefault(kind, histogram).add(ratio)
-            factor = self._factor(kind)
+            self.ratios.setdefault(name, histogram).add(ratio)
+            factor = self._factor(name)
             inside = float((ratio <= factor).double().mean())
             row = np.array([1.0, inside, float(2 * 255 * factor * stds.mean())])
-            self.sums[kind] = self.sums.get(kind, np.zeros(3)) + row
+            self.sums[name] = self.sums.get(name, np.zeros(3)) + row
         self.num_images += 1
 
     def merge(self, other: Self) -> None:
         """Add all that another metric of the same settings has seen."""
         self.num_images += other.num_images
-        for kind, row in other.sums.items():
-            self.sums[kind] = self.sums.get(kind, np.zeros(3)) + row
-            if kind in self.ratios:
-                self.ratios[kind].merge(other.ratios[kind])
+        for name, row in other.sums.items():
+            self.sums[name] = self.sums.get(name, np.zeros(3)) + row
+            if name in self.ratios:
+                self.ratios[name].merge(other.ratios[name])
             else:
-                self.ratios[kind] = other.ratios[kind]
+                self.ratios[name] = other.ratios[name]
 
     def compute(self) -> dict[str, QuantityScores]:
         """Return coverage and width of each kind of quantity."""
         return {
-            kind: QuantityScores(inside / count, width / count, self._factor(kind))
-            for kind, (count, inside, width) in self.sums.items()
+            name: QuantityScores(inside / count, width / count, self._factor(name))
+            for name, (count, inside, width) in self.sums.items()
         }
 
     def quantile(self, share: float) -> dict[str, float]:
         """Return for each kind the factor that holds this share of all quantities seen."""
         factors: dict[str, float] = {}
-        for kind, histogram in self.ratios.items():
+        for name, histogram in self.ratios.items():
             part = histogram.counts[:-1].cumsum() / histogram.counts.sum()
             position = min(int((part < share).sum()), len(part) - 1)
-            factors[kind] = float(histogram.upper[position])
+            factors[name] = float(histogram.upper[position])
         return factors
 
-    def _factor(self, kind: str) -> float:
+    def _factor(self, name: str) -> float:
         if isinstance(self.factors, dict):
-            return self.factors[kind]
+            return self.factors[name]
         return math.nan if self.factors is None else self.factors
 
 
