@@ -1,4 +1,6 @@
-"""Poisson-Gaussian noise, that of microscopes and of raw pictures, and its estimate.
+"""Poisson-Gaussian noise, that of microscopes and of raw pictures, and its estimate from a picture.
+
+`musigma.functional.noisy_pairs` estimates it from two pictures of each scene.
 
 The variance of a pixel is ``gain * (signal - black) + std^2``: the first part is that of counted
 light, the second that of reading out the sensor. All numbers are in 8-bit levels.
@@ -77,6 +79,31 @@ class PoissonGaussian(NamedTuple):
         if self.black:
             return f"variance {self.gain:.3g} (signal - {self.black:.3g})"
         return f"variance {self.gain:.3g} signal + {self.std:.3g}^2"
+
+
+def fit_law(signals: Tensor, variances: Tensor, weights: Tensor) -> PoissonGaussian:
+    """Fit the law to variances that were measured at several signals, all in ``[0, 1]``.
+
+    Black is 0 here, so that where the line would cut the axis above 0 the noise is that of counted
+    light alone.
+
+    Args:
+        signals: ``(N,)``; not all of them 0.
+        variances: Of the noise there.
+        weights: How much each of them counts: one over the square of its error.
+
+    Example:
+        >>> signals = torch.tensor([0.2, 0.4, 0.8], dtype=torch.float64)
+        >>> law = fit_law(signals, 0.02 * signals + 0.01, torch.ones(3))
+        >>> round(law.gain / 255, 4), round(law.std / 255, 4)
+        (0.02, 0.1)
+    """
+    slope, intercept, error = _line(signals, variances, weights)
+    if slope <= 0:
+        slope, intercept = 0.0, float((weights * variances).sum() / weights.sum())
+    elif intercept < 0:
+        slope, intercept = float((weights * variances / signals).sum() / weights.sum()), 0.0
+    return _model(slope, intercept, error)
 
 
 def growth_of(image: Tensor) -> str:
@@ -188,7 +215,7 @@ def _fitted_line(means: Tensor, variances: Tensor) -> tuple[float, float, float]
         expected = (slope * means + intercept).clamp(min=_LEAST_VARIANCE)
         ratio = variances / expected
         kept, factor = _usual(ratio)
-        line = _line(means[kept], variances[kept], expected[kept])
+        line = _line(means[kept], variances[kept], expected[kept] ** -2)
         slope, intercept, error = (factor * number for number in line)
     return slope, intercept, error
 
@@ -199,7 +226,7 @@ def _start(means: Tensor, variances: Tensor) -> tuple[float, float]:
     parts = [part for part in order.tensor_split(_BINS) if len(part)]
     centre = torch.stack([means[part].mean() for part in parts])
     flat = torch.stack([variances[part].quantile(_FLAT_QUANTILE) for part in parts])
-    slope, intercept, _ = _line(centre, flat, flat.clamp(min=_LEAST_VARIANCE))
+    slope, intercept, _ = _line(centre, flat, flat.clamp(min=_LEAST_VARIANCE) ** -2)
     return slope, intercept
 
 
@@ -218,9 +245,8 @@ def _usual(ratio: Tensor) -> tuple[Tensor, float]:
     return kept, float(mean / ratio[kept].mean().clamp(min=1e-12))
 
 
-def _line(means: Tensor, variances: Tensor, scale: Tensor) -> tuple[float, float, float]:
-    """Fit a line by least squares, with errors that are proportional to `scale`."""
-    weights = scale**-2
+def _line(means: Tensor, variances: Tensor, weights: Tensor) -> tuple[float, float, float]:
+    """Return slope, intercept and standard error of the slope of a line by least squares."""
     total = weights.sum()
     centre = (weights * means).sum() / total
     height = (weights * variances).sum() / total

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from musigma.functional.picture_statistics import PictureStatistics
-from musigma.images.image_io import OpenedImage
+from musigma.images.image_io import ImageMeta
 from musigma.restoration.options import Options
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.guard import Reference, unlike
@@ -29,7 +29,7 @@ class Promise(NamedTuple):
 
 def promise_for(
     calibration: Calibration,
-    picture: OpenedImage,
+    meta: ImageMeta,
     options: Options,
     statistics: PictureStatistics | None = None,
 ) -> Promise:
@@ -37,12 +37,12 @@ def promise_for(
 
     Args:
         calibration: The calibration of the model.
-        picture: The picture as it was read.
+        meta: What the file of the picture says; one channel where red, green and blue are equal.
         options: With the engine that runs and the noise level of this picture.
         statistics: What was measured in the picture. Where it is left out, the picture is not
             compared with those of the calibration.
     """
-    reason = _reason_in_picture(calibration, picture, options)
+    reason = _reason_in_picture(calibration, meta, options)
     return _promise(calibration, options, statistics, reason)
 
 
@@ -119,10 +119,7 @@ def _reason_in_noise(calibration: Calibration, options: Options) -> str | None:
     return None
 
 
-def _reason_in_picture(
-    calibration: Calibration, picture: OpenedImage, options: Options
-) -> str | None:
-    meta = picture.meta
+def _reason_in_picture(calibration: Calibration, meta: ImageMeta, options: Options) -> str | None:
     num_channels = (calibration.protocol or {}).get("channels", meta.channels)
     if options.noise_std is not None and meta.channels < num_channels:
         return "it is grey, and the model is calibrated for noise in colours"

@@ -16,8 +16,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from musigma.functional.equal_channels import grey_if_equal
 from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
-from musigma.functional.picture_statistics import PictureStatistics, measure
+from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
 from musigma.functional.poisson_gaussian import growth_of
 from musigma.functional.resize import resize
 from musigma.images.image_io import BAND
@@ -208,8 +209,9 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
     options = replace(options, engine=engine.name.split()[0])
     options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
     looked_at = groups[0] if groups[0].shape[1] in (1, 3) else groups[0].first_plane()
-    statistics = measure(looked_at)
-    noise = _noise(model, looked_at, statistics, options)
+    seen = grey_if_equal(looked_at)
+    statistics = measure(seen)
+    noise = _noise(model, seen, statistics, options)
     if options.estimate_noise:
         options = replace(options, noise_std=noise.std)
     calibration = model.calibration
@@ -230,7 +232,7 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
 
 
 def _noise(
-    model: Model, planes: NormalisedPlanes, statistics: PictureStatistics, options: Options
+    model: Model, planes: Windowed, statistics: PictureStatistics, options: Options
 ) -> NoiseEstimate:
     noise = noise_of(statistics)
     if options.estimate_noise:
@@ -446,7 +448,7 @@ def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Prog
     return lambda done, total: progress(index * total + done, num_groups * total)
 
 
-def _middle(planes: NormalisedPlanes) -> Tensor:
+def _middle(planes: Windowed) -> Tensor:
     starts = [max(0, length - NOISE_SIDE) // 2 for length in planes.shape[2:]]
     return planes[tuple(slice(start, start + NOISE_SIDE) for start in starts)]
 
