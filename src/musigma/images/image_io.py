@@ -103,6 +103,16 @@ class Raster:
         return self._planes.shape
 
     @property
+    def full_scale(self) -> int:
+        """The sample that means white."""
+        return self._full_scale
+
+    @property
+    def highest(self) -> float:
+        """The largest sample."""
+        return float(self._planes.max())
+
+    @property
     def num_bytes(self) -> int:
         """Memory of the samples."""
         return self._planes.nbytes

@@ -109,6 +109,7 @@ def predict_strips(
     image: Image,
     *,
     noise_std: float | None = None,
+    num_channels: int | None = None,
     engine: Engine | None = None,
     tile: int | None = None,
     memory: int = DEFAULT_MEMORY,
@@ -118,13 +119,14 @@ def predict_strips(
 
     Neither the image nor the result need be in memory as a whole: a tile of the image is read when
     it is its turn, and `memory` also holds the rows that are being made. Arguments are those of
-    `predict`, but for an image that is ``(1, C, H, W)`` float32 in ``[0, 1]``.
+    `predict`, but for an image that is ``(1, C, H, W)`` float32 in ``[0, 1]``, and `num_channels`:
+    a grey result is repeated so many times.
     """
     is_grey = _is_grey(network, image)
-    num_channels = 1 if is_grey else network.out_channels
+    num_channels = num_channels or (1 if is_grey else network.out_channels)
     if network.takes_noise_level and not is_grey:
         image = grey_if_equal(image)
-        is_grey = image.shape[1] < num_channels
+        is_grey = image.shape[1] < network.out_channels
     if is_grey and noise_std is not None:
         noise_std *= GREY_NOISE_FACTOR
     return Strips(

@@ -90,7 +90,7 @@ def _reason_in_format(calibration: Calibration, format_name: str) -> str | None:
         return None
     if format_name == "array":
         return "it may hold measured values, and the model is calibrated on photographs"
-    return f"it is a {format_name} file, and the model is calibrated on photographs"
+    return "it holds measured values, and the model is calibrated on photographs"
 
 
 def _reason_in_calibration(calibration: Calibration) -> str | None:

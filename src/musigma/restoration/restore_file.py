@@ -15,11 +15,11 @@ from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
 from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
 from musigma.functional.poisson_gaussian import growth_of
 from musigma.functional.resize import resize
-from musigma.images.image_io import ImageMeta, OpenedImage, open_image
+from musigma.images.image_io import ImageMeta, OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
 from musigma.images.science.image import FormatName
 from musigma.images.science.recognise import science_format
-from musigma.images.science.value_range import stored_normalisation
+from musigma.images.science.value_range import SMALL_SHARE, stored_normalisation
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
@@ -467,6 +467,8 @@ def _warnings(job: Job) -> list[str]:
         warnings.append(
             f"It holds {meta.num_frames} frames, and the first one was used; --frame chooses."
         )
+    if meta.format == "TIFF" and meta.bits == 16 and meta.channels == 1:
+        warnings += _range_warnings(job.picture.colours)
     if options.estimate_noise and not job.noise.is_white:
         warnings.append(
             f"The noise, of about {job.noise.std:.3g} levels, is not white: JPEG or smoothing has "
@@ -474,6 +476,17 @@ def _warnings(job: Job) -> list[str]:
             "of it; the weights photo need no noise level (leave --noise-std and --model out)."
         )
     return warnings
+
+
+def _range_warnings(samples: Raster) -> list[str]:
+    """Say that measured values fill a small part of 16 bits, so that a network sees them dark."""
+    highest, full_scale = samples.highest, samples.full_scale
+    if highest >= SMALL_SHARE * full_scale:
+        return []
+    return [
+        f"Its values reach {highest:g} of {full_scale}, so that the network sees a dark picture; "
+        f"if they are measured values, --range 0,{highest:g} suits better."
+    ]
 
 
 def _estimate_noise(
