@@ -39,7 +39,10 @@ def models(
         Path | None, typer.Option(help="Show what this weights file holds, as JSON.")
     ] = None,
     json: Annotated[
-        bool, typer.Option(help="Print all numbers as JSON. For all networks it takes a while.")
+        bool,
+        typer.Option(
+            "--json", help="Print all numbers as JSON. For all networks it takes a while."
+        ),
     ] = False,
 ) -> None:
     """List the networks, with their parameters and the weights that ship with musigma."""

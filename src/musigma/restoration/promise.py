@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from musigma.functional.noise import noise_of
 from musigma.functional.picture_statistics import PictureStatistics
 from musigma.images.image_io import ImageMeta
 from musigma.restoration.options import Options
@@ -148,7 +149,9 @@ def _reason_in_statistics(
     if calibration.reference is None or statistics is None:
         return None
     reference = Reference.from_dict(calibration.reference)
-    sentences = unlike(reference, statistics, noise_std=options.noise_std)
+    # A level that was estimated need not be compared with another estimate.
+    told = noise_of(statistics).std if options.estimate_noise else options.noise_std
+    sentences = unlike(reference, statistics, noise_std=told)
     clauses = [sentence[0].lower() + sentence[1:].rstrip(".") for sentence in sentences]
     return "; ".join(clauses) or None
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from musigma.functional.equal_channels import grey_if_equal
 from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
 from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
-from musigma.functional.poisson_gaussian import growth_of
+from musigma.functional.poisson_gaussian import growth_of, level_of
 from musigma.functional.resize import resize
 from musigma.images.image_io import ImageMeta, OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
@@ -493,7 +493,8 @@ def _estimate_noise(
     source: ImageSource, colours: Windowed, statistics: PictureStatistics
 ) -> NoiseEstimate:
     try:
-        return noise_of(statistics, white_std=estimate_noise_std(_middle(colours)))
+        middle = _middle(colours)
+        return noise_of(statistics, white_std=level_of(middle, estimate_noise_std(middle)))
     except ImageError as error:
         raise image_error(source.path, str(error)) from error
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from musigma.functional.equal_channels import grey_if_equal
 from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
 from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
-from musigma.functional.poisson_gaussian import growth_of
+from musigma.functional.poisson_gaussian import growth_of, level_of
 from musigma.functional.resize import resize
 from musigma.images.image_io import BAND
 from musigma.images.listing import ImageSource, image_error
@@ -236,7 +236,8 @@ def _noise(
 ) -> NoiseEstimate:
     noise = noise_of(statistics)
     if options.estimate_noise:
-        noise = noise_of(statistics, white_std=estimate_noise_std(_middle(planes)))
+        middle = _middle(planes)
+        noise = noise_of(statistics, white_std=level_of(middle, estimate_noise_std(middle)))
     if model.scale == 1 and noise.is_white:
         noise = noise._replace(growth=growth_of(_middle(planes)))
     return noise
