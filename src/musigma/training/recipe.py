@@ -21,7 +21,7 @@ from musigma.networks.bounded_build import MAX_VALUES, build_without_values, che
 from musigma.types import ConfigError, first_line, nearest, short_repr
 
 DRAWN_SHAPES = "drawn-shapes"
-"""A training set that needs no files: images of striped discs, drawn by the program."""
+"""A training set that needs no files: pictures that the program draws."""
 
 MAX_PIXELS = 2**26
 """Most pixels of the inputs of a step; 16,384 patches of 64 x 64 have as many."""
@@ -35,10 +35,11 @@ MAX_SHRUNK = 16
 _POSITIVE = ("steps", "seconds", "learning_rate", "epsilon", "halve_every", "log_every")
 _RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
     (_POSITIVE, "above zero and below 1e15", lambda n: 0 < n < 1e15),
+    (("candidates",), "from 1 to 64", lambda n: 1 <= n <= 64),
     (("batch",), "from 1 to 65536", lambda n: 1 <= n <= 65536),
     (("patch", "sigma_width"), "from 1 to 4096", lambda n: 1 <= n <= 4096),
     (
-        ("validate_every", "validations", "save_every", "clip"),
+        ("validate_every", "validations", "save_every", "clip", "drawn_every"),
         "zero or more and below 1e15",
         lambda n: 0 <= n < 1e15,
     ),
@@ -79,6 +80,10 @@ class Recipe:
         shrink: Factors below 1. For each of them a smaller copy of every training image is added,
             which gives more images and sharper ones.
         swap_channels: Whether patches come with their color channels in any order.
+        drawn_every: Every so many patches, one is drawn instead of cut out of an image: windows in
+            perspective, bricks, railings, letters, boxes over one another. Zero for none.
+        candidates: How many places are drawn for each patch, of which the most detailed is taken;
+            with 1 every place is as likely as any other.
         validation: The set on which progress is measured; empty for none.
         channels: 3 for color, 1 for grey.
         batch: Patches per step, over all processes together.
@@ -122,6 +127,8 @@ class Recipe:
     keep_mean: bool = False
     shrink: tuple[float, ...] = ()
     swap_channels: bool = False
+    drawn_every: int = 0
+    candidates: int = 1
     validation: str = ""
     channels: Literal[1, 3] = 3
     degrade: str = ""
@@ -192,6 +199,11 @@ class Recipe:
             )
         self._check_pairs()
         self._check_blind_spots()
+        if self.degrade in (PAIRS, BLIND_SPOTS) and (self.drawn_every or self.candidates > 1):
+            raise ConfigError(
+                f'degrade = "{self.degrade}" takes pictures as they are; leave drawn_every and '
+                "candidates out"
+            )
         degradation = self.degradation
         if self._takes_noise_level() and degradation.white_noise_std is None:
             raise ConfigError(
