@@ -22,7 +22,7 @@ from musigma.evaluation.record import Record, provenance
 SIDE = 16
 """A hash has the square of it in bits."""
 
-LIMIT = 48
+LIMIT = 32
 """Pictures whose hashes differ in at most so many of the 256 bits are taken for the same."""
 
 Hash = NDArray[np.bool_]
@@ -56,34 +56,26 @@ def distances(train: NDArray[np.bool_], test: NDArray[np.bool_]) -> NDArray[np.i
     return np.rint(ours @ (1 - theirs.T) + (1 - ours) @ theirs.T).astype(np.int64)
 
 
-def near_duplicates(train: Dataset, test: Dataset) -> tuple[int, list[tuple[str, str, int]]]:
-    """Compare two sets.
+def near_duplicates(train: Sequence[Dataset], test: Sequence[Dataset]) -> dict[str, Any]:
+    """Compare each training set with each test set.
 
     Returns:
-        The smallest distance, and the names and the distance of each pair that is taken for the
-        same picture.
+        For each pair of sets the smallest distance, and the names and the distance of each pair of
+        pictures that are taken for the same.
     """
-    hashes = hashes_of(train)
-    apart = np.minimum(
-        distances(hashes, hashes_of(test)), distances(hashes, hashes_of(test, mirrored=True))
-    )
-    pairs = [
-        (train.items[row].name, test.items[column].name, int(apart[row, column]))
-        for row, column in np.argwhere(apart <= LIMIT)
-    ]
-    return int(apart.min()), pairs
-
-
-def compare(train: Sequence[Dataset], test: Sequence[Dataset]) -> dict[str, Any]:
-    """Compare each training set with each test set."""
+    hashes = {dataset.name: hashes_of(dataset) for dataset in train}
     result: dict[str, Any] = {}
-    for ours in train:
-        for theirs in test:
-            smallest, pairs = near_duplicates(ours, theirs)
+    for theirs in test:
+        known = [hashes_of(theirs, mirrored=mirrored) for mirrored in (False, True)]
+        for ours in train:
+            apart = np.minimum(*(distances(hashes[ours.name], each) for each in known))
             result[f"{ours.name}, {theirs.name}"] = {
                 "num_training": len(ours.items),
-                "smallest_distance": smallest,
-                "pairs": [list(pair) for pair in pairs],
+                "smallest_distance": int(apart.min()),
+                "pairs": [
+                    [ours.items[row].name, theirs.items[column].name, int(apart[row, column])]
+                    for row, column in np.argwhere(apart <= LIMIT)
+                ],
             }
     return result
 
@@ -98,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     train, test = (
         [find_dataset(name) for name in names] for names in (options.train, options.test)
     )
-    result = compare(train, test)
+    result = near_duplicates(train, test)
     for names, values in result.items():
         print(f"{names}: nearest {values['smallest_distance']} bits; same: {values['pairs']}")
     items = tuple(item for dataset in (*train, *test) for item in dataset.items)

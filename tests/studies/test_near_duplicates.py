@@ -51,9 +51,9 @@ def test_different_pictures_are_far_apart():
 def test_pairs_are_named_even_when_mirrored(tmp_path):
     test = save_all(tmp_path / "test", {"a": PICTURES[0], "b": PICTURES[1]})
     copies = {"c": PICTURES[2], "d": ImageOps.mirror(PICTURES[1].resize((70, 70)))}
-    smallest, pairs = near_duplicates(save_all(tmp_path / "train", copies), test)
-    assert [pair[:2] for pair in pairs] == [("d", "b")]
-    assert pairs[0][2] == smallest
+    result = near_duplicates([save_all(tmp_path / "train", copies)], [test])["train, test"]
+    assert [pair[:2] for pair in result["pairs"]] == [["d", "b"]]
+    assert result["pairs"][0][2] == result["smallest_distance"]
 
 
 def test_the_record_holds_every_pair_of_sets(tmp_path, capsys):
