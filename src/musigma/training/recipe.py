@@ -16,6 +16,7 @@ from musigma.degradations import parse as parse_degradation
 from musigma.degradations.blind_spots import BLIND_SPOTS, BlindSpots
 from musigma.degradations.pairs import PAIRS, StoredInput
 from musigma.losses import parse as parse_loss
+from musigma.losses import phases
 from musigma.networks import Network, create, entry, num_params, with_sigma
 from musigma.networks.bounded_build import MAX_VALUES, build_without_values, check_settings
 from musigma.types import ConfigError, first_line, nearest, short_repr
@@ -44,7 +45,7 @@ _RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
         lambda n: 0 <= n < 1e15,
     ),
     (("noise_std",), "from 0 to 255", lambda n: 0 <= n <= 255),
-    (("warmup", "ema", "betas"), "zero or more and below 1", lambda n: 0 <= n < 1),
+    (("warmup", "ema", "betas", "closing"), "zero or more and below 1", lambda n: 0 <= n < 1),
     (("shrink",), "above zero and below 1", lambda n: 0 < n < 1),
     (("seed",), "from 0 to 2147483647", lambda n: 0 <= n < 2**31),
 )
@@ -62,7 +63,9 @@ class Recipe:
         scale: Zoom factor; 1 for a network that keeps the size, such as a denoiser.
         sigma: Whether the network gets a sigma branch; an objective with a sigma term needs it.
         sigma_width: Channels of the sigma branch.
-        objective: The loss as text, such as ``expected_l1 + 0.01 * sigma_l1``.
+        objective: The loss as text, such as ``expected_l1 + 0.01 * sigma_l1``. With ``l1 then l2``
+            the second one closes the run.
+        closing: Share of the budget for the second objective, where there are two.
         teacher: Weights file or name of a frozen teacher, for objectives that compare with one.
         start_from: Weights file or name to start from, such as x2 for x3 and x4.
         keep_mean: Whether the mean of these weights stays as it is, to the bit, and only the sigma
@@ -122,6 +125,7 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sigma: bool = False
     sigma_width: int = 160
+    closing: float = 0.2
     teacher: str = ""
     start_from: str = ""
     keep_mean: bool = False
@@ -274,14 +278,21 @@ class Recipe:
             )
 
     def _check_objective(self) -> None:
+        parts = phases(self.objective)
+        if len(parts) > 2:
+            raise ConfigError(f"a run has one or two objectives, got {len(parts)}")
+        for part in parts:
+            self._check_phase(part)
+
+    def _check_phase(self, objective: str) -> None:
         # Only the text is checked here, so any module can stand in for the teacher.
         teacher = nn.Identity() if self.teacher else None
-        needs_sigma = parse_loss(self.objective, teacher=teacher).needs_sigma
+        needs_sigma = parse_loss(objective, teacher=teacher).needs_sigma
         if needs_sigma and not self.sigma:
-            raise ConfigError(f"objective {short_repr(self.objective)} needs sigma = true")
+            raise ConfigError(f"objective {short_repr(objective)} needs sigma = true")
         if self.sigma and not needs_sigma:
             raise ConfigError(
-                f"objective {short_repr(self.objective)} does not train sigma; add a term such as "
+                f"objective {short_repr(objective)} does not train sigma; add a term such as "
                 "0.01 * sigma_l1, or set sigma = false"
             )
 

@@ -15,7 +15,7 @@ from musigma.datasets.drawn_pictures import draw_pictures
 from musigma.datasets.patch_bank import Bank, build_bank, load_images, load_pairs
 from musigma.degradations.pairs import PAIRS
 from musigma.functional.resize import resize
-from musigma.losses import Objective
+from musigma.losses import Objective, phases
 from musigma.model import Model, load
 from musigma.networks import Network, WithSigma, create, warm_start, with_sigma
 from musigma.training.checkpoint import checkpoints, load_newest
@@ -112,7 +112,7 @@ def set_up(
     step = Step(
         recipe,
         build_network(recipe),
-        Objective(recipe.objective, teacher=teacher),
+        [Objective(text, teacher=teacher) for text in phases(recipe.objective)],
         bank or load_bank(recipe, device, run_log),
         device=device,
         rank=rank,
