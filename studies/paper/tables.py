@@ -199,8 +199,18 @@ def _label(measurement: Measurement, row: PrintedRow) -> str:
     if not measurement.recipe:
         return f"ours{network}"
     recipe = measurement.recipe
-    settings = "".join(f", {key} {value}" for key, value in recipe.get("settings", {}).items())
-    return f"ours{network}, {training_length(recipe)}{patch_note(recipe)}{settings}"
+    training = f"{training_length(recipe)}{patch_note(recipe)}{settings_note(recipe)}"
+    return f"ours{network}, {training}"
+
+
+def settings_note(recipe: Mapping[str, Any]) -> str:
+    """Return the settings by which a network differs from the usual one of its name.
+
+    Example:
+        >>> settings_note({"settings": {"num_groups": 5}}), settings_note({})
+        (', num_groups 5', '')
+    """
+    return "".join(f", {key} {value}" for key, value in recipe.get("settings", {}).items())
 
 
 def training_length(recipe: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
-from musigma.datasets.patch_bank import Bank
+from musigma.datasets.patch_bank import Bank, Patches
 from musigma.kernels.cuda_graph import capture
 from musigma.kernels.half_precision import half_copy
 from musigma.losses import Objective
@@ -195,16 +195,14 @@ class Step:
             patches = self._feed.patches()
         else:
             patches = self.bank.sample(self.number, **self._sampling)
-        degraded, target, noise_level, counted = patches
-        if self.working_copy.takes_noise_level:
-            assert noise_level is not None
-            level = noise_level.view(-1, 1, 1, 1) / 255
-            degraded = torch.cat([degraded, level.expand_as(degraded[:, :1])], dim=1)
+        degraded = network_input(patches, with_level=self.working_copy.takes_noise_level)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             prediction = self.working_copy(degraded)
         mean, sigma = prediction
         prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
-        return self.objective(prediction, target, degraded=degraded, counted=counted)
+        return self.objective(
+            prediction, patches.target, degraded=degraded, counted=patches.counted
+        )
 
     def _defer(self) -> None:
         # The kernel is for half precision, which only the working copy uses.
@@ -217,6 +215,15 @@ class Step:
     def _refresh_working_copy(self) -> None:
         if self.working_copy is not self.network:
             torch._foreach_copy_(_trainable(self.working_copy), self.weights)
+
+
+def network_input(patches: Patches, *, with_level: bool) -> Tensor:
+    """Return the input of a network, with a map of the noise level behind it where it takes one."""
+    if not with_level:
+        return patches.degraded
+    assert patches.noise_level is not None
+    level = patches.noise_level.view(-1, 1, 1, 1) / 255
+    return torch.cat([patches.degraded, level.expand_as(patches.degraded[:, :1])], dim=1)
 
 
 def _global_generator(device: torch.device) -> torch.Generator:
