@@ -88,6 +88,9 @@ def bench_zoo(
     ] = None,
     file: Annotated[Path, typer.Option(help="The campaign file.")] = CAMPAIGN,
     steps: Annotated[int, typer.Option(help="Steps to time after the warm-up.")] = 50,
+    l1_only: Annotated[
+        bool, typer.Option("--l1-only", help="Leave out the full objective with its branch.")
+    ] = False,
     compile_step: Annotated[
         bool | None,
         typer.Option("--compile/--no-compile", help="Compile or not, whatever the entries say."),
@@ -113,6 +116,7 @@ def bench_zoo(
         plan.name: {
             objective: recipe if compile_step is None else replace(recipe, compile=compile_step)
             for objective, recipe in zoo_recipes(plan).items()
+            if not (l1_only and recipe.sigma)
         }
         for plan in chosen
     }

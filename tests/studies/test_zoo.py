@@ -13,13 +13,14 @@ from studies.paper.measurements import load_records
 from studies.paper.zoo import NOT_RUN, corrected, find_entries, longer_entries, zoo_table
 from studies.zoo import CAPTURE, FULL, costs, zoo_plans, zoo_recipes
 
-BUDGET = {"steps": 100, "batch": 16, "network": "espcn"}
 RUN_TINY = """
 [[run]]
 name = "denoisers-tiny"
 why = "to see"
 recipe = "study-denoise"
-changes = ["network=ffdnet", "settings={num_layers=3}", "channels=1", "batch=2", "patch=8", "steps=3"]
+changes = [
+    "network=ffdnet", "settings={num_layers=3}", "channels=1", "batch=2", "patch=8", "steps=3",
+]
 zoo = true
 minutes = 1
 
@@ -157,6 +158,13 @@ def test_a_network_that_fails_leaves_the_others(studies, tiny_campaign, tmp_path
     words = ["--file", tiny_campaign, "--steps", 2, "--device", "cpu", "--json"]
     result = studies("bench", "zoo", *words)
     assert json.loads(result.out) == {"denoisers-tiny": {"error": "out of memory"}}
+
+
+def test_l1_can_be_timed_alone(studies, tiny_campaign):
+    words = ["--file", tiny_campaign, "--steps", 2, "--device", "cpu", "--l1-only", "--json"]
+    (result,) = json.loads(studies("bench", "zoo", *words).out).values()
+    assert set(result["timings"]) == {"plain loop", "l1"}
+    assert result["times_faster_than_plain"] > 0
 
 
 def test_the_command_prints_costs(studies, tiny_campaign, tmp_path):
