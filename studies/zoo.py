@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from musigma.networks import num_params
+from musigma.training.compiled_blocks import repeated_blocks
 from musigma.training.recipe import Recipe
 from studies.bench.training import meta_network, operations_of_step
 from studies.campaign import Job, Plan, load_campaign
@@ -84,7 +85,8 @@ def _cost(name: str, recipe: Recipe, count: int) -> Cost:
     network = meta_network(recipe)
     operations = operations_of_step(recipe)
     is_fast = recipe.compile and num_params(network) >= LARGE
-    num_layers = sum(weight.ndim > 1 for weight in network.parameters())
+    compiled = next(iter(repeated_blocks(network)), network)
+    num_layers = sum(weight.ndim > 1 for weight in compiled.parameters())
     return Cost(
         name=name,
         updates=recipe.steps or 0,

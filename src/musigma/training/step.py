@@ -17,6 +17,7 @@ from musigma.kernels.cuda_graph import capture
 from musigma.kernels.half_precision import half_copy
 from musigma.losses import Objective
 from musigma.networks import Network
+from musigma.training.compiled_blocks import compile_blocks, repeated_blocks
 from musigma.training.deferred_gradients import DeferringConv, defer, gradients_of
 from musigma.training.optimizers import Optimizer
 from musigma.training.patch_feed import HostFeed
@@ -107,7 +108,11 @@ class Step:
         torch.backends.cudnn.benchmark = True
         if self.recipe.compile:
             self._defer()
-            self._loss = torch.compile(self._loss_of_patches, fullgraph=True, dynamic=False)
+            # Not those of the network itself, which is validated on images of other sizes.
+            blocks = repeated_blocks(self.working_copy) if self.half else []
+            compile_blocks(blocks)
+            if not blocks:
+                self._loss = torch.compile(self._loss_of_patches, fullgraph=True, dynamic=False)
         before = copy.deepcopy(self.state())
         self._graph, _ = capture(self._update)
         self.load_state(before)
