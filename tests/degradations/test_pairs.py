@@ -64,6 +64,17 @@ def test_the_drawn_noise_level_is_known():
         assert noise_std_of(parse(text), name="a") is None
 
 
+def test_rounding_after_the_noise_leaves_its_level_known():
+    """A file with noise is rounded; a network is told the level from before."""
+    chain = parse("noise(5..50) | round")
+    for name in ("a", "b"):
+        level = noise_std_of(chain, name=name)
+        assert level == noise_std_of(parse("noise(5..50)"), name=name)
+        flat = torch.full((1, 3, 256, 256), 0.5)
+        noise = make_pair(chain, flat, name=name).degraded - 0.5
+        assert 255 * noise.std().item() == pytest.approx(level, rel=0.02)
+
+
 def test_pairs_of_files_must_fit_the_scale():
     target = torch.rand(1, 3, 13, 15)
     _, cropped = match_pair(torch.rand(1, 3, 6, 7), target, scale=2)

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from musigma.degradations.base import Degradation
-from musigma.degradations.stages import Shrink
-from musigma.degradations.values import check_weights, number_text, pick, weighted_text
+from musigma.degradations.stages import Round, Shrink
+from musigma.degradations.values import Value, check_weights, number_text, pick, weighted_text
 from musigma.functional.blur import blur
 from musigma.functional.shrink import shrink, shrink_matrices
 from musigma.types import ConfigError
@@ -44,6 +44,12 @@ class Chain(Degradation):
         for stage, own in _shared(self.stages, draws):
             target = stage(target, own, generator)
         return target
+
+    @property
+    def white_noise_std(self) -> Value | None:
+        """That of the first, where nothing but rounding follows it, as in a file with noise."""
+        first, *others = self.stages
+        return first.white_noise_std if all(isinstance(s, Round) for s in others) else None
 
     def __str__(self) -> str:
         """The texts joined by ``|``."""
