@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
-from musigma.datasets.patch_bank import Bank
+from musigma.datasets.patch_bank import Bank, Patches
 from musigma.kernels.cuda_graph import capture
 from musigma.kernels.half_precision import half_copy
 from musigma.losses import Objective
 from musigma.networks import Network
+from musigma.training.compiled_blocks import compile_blocks, repeated_blocks
 from musigma.training.deferred_gradients import DeferringConv, defer, gradients_of
 from musigma.training.optimizers import Optimizer
 from musigma.training.patch_feed import HostFeed
@@ -109,7 +110,11 @@ class Step:
         torch.backends.cudnn.benchmark = True
         if self.recipe.compile:
             self._defer()
-            self._loss = torch.compile(self._loss_of_patches, fullgraph=True, dynamic=False)
+            # Not those of the network itself, which is validated on images of other sizes.
+            blocks = repeated_blocks(self.working_copy) if self.half else []
+            compile_blocks(blocks)
+            if not blocks:
+                self._loss = torch.compile(self._loss_of_patches, fullgraph=True, dynamic=False)
         before = copy.deepcopy(self.state())
         self._graph, _ = capture(self._update)
         self.load_state(before)
@@ -197,17 +202,13 @@ class Step:
             patches = self._feed.patches()
         else:
             patches = self.bank.sample(self.number, **self._sampling)
-        degraded, target, noise_level, counted = patches
-        if self.working_copy.takes_noise_level:
-            assert noise_level is not None
-            level = noise_level.view(-1, 1, 1, 1) / 255
-            degraded = torch.cat([degraded, level.expand_as(degraded[:, :1])], dim=1)
+        degraded = network_input(patches, with_level=self.working_copy.takes_noise_level)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             prediction = self.working_copy(degraded)
         mean, sigma = prediction
         prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
         losses = [
-            objective(prediction, target, degraded=degraded, counted=counted)
+            objective(prediction, patches.target, degraded=degraded, counted=patches.counted)
             for objective in self.objectives
         ]
         # A captured step cannot branch, so it computes both; the other one has the weight 0.
@@ -224,6 +225,15 @@ class Step:
     def _refresh_working_copy(self) -> None:
         if self.working_copy is not self.network:
             torch._foreach_copy_(_trainable(self.working_copy), self.weights)
+
+
+def network_input(patches: Patches, *, with_level: bool) -> Tensor:
+    """Return the input of a network, with a map of the noise level behind it where it takes one."""
+    if not with_level:
+        return patches.degraded
+    assert patches.noise_level is not None
+    level = patches.noise_level.view(-1, 1, 1, 1) / 255
+    return torch.cat([patches.degraded, level.expand_as(patches.degraded[:, :1])], dim=1)
 
 
 def _global_generator(device: torch.device) -> torch.Generator:
