@@ -21,7 +21,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -214,7 +214,7 @@ def head_cost(model: Model, text: str) -> float:
     dataset, protocol = every(model, text)
     degraded = read_pair(dataset.items[0], protocol).degraded
     correlation = model.require_joint().correlation
-    passes = (
+    passes: tuple[Callable[[], object], ...] = (
         lambda: model.predict_errors(degraded, correlation),
         lambda: model.predict(degraded),
     )

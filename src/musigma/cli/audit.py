@@ -40,7 +40,7 @@ def audit(
         float | None,
         typer.Option(help="Coverage of the intervals; by default 0.95."),
     ] = None,
-    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Tell which details of an enlargement the small picture does not support.
 

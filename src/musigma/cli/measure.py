@@ -43,13 +43,14 @@ def measure(
     noise_std: Annotated[
         float | None, typer.Option(help="Noise level in 8-bit levels, for models that take one.")
     ] = None,
-    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure the mean of a box of the restored picture, with an interval for it.
 
     The interval allows for errors that neighbouring pixels and channels share. Values are in levels
     of 255.
     """
+    from musigma.functional.equal_channels import grey_if_equal
     from musigma.functional.picture_statistics import measure as measure_statistics
     from musigma.images.image_io import open_image
     from musigma.model import load
@@ -71,9 +72,9 @@ def measure(
     quantity = prediction.mean_over(
         inside, minus=others[0] if others else None, channel=channel, coverage=coverage
     )
-    degraded = opened.colours[:]
+    statistics = measure_statistics(grey_if_equal(opened.colours))
     options = Options(folder=Path(), noise_std=noise_std)
-    reason = promise_for(calibration, opened, options, measure_statistics(degraded)).reason
+    reason = promise_for(calibration, opened.meta, options, statistics).reason
     promise = None if reason else joint.promise(quantity.coverage, calibration.conditions)
     if json:
         values = quantity._asdict()
