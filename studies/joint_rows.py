@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musigma.datasets.catalog import Dataset
+from musigma.datasets.catalog import Dataset, data_hash
 from musigma.evaluation.joint import held_out_pictures
 from musigma.evaluation.protocol import Protocol, super_resolution
 from musigma.evaluation.record import Record, jsonable, provenance
