@@ -91,9 +91,15 @@ def audit_rows(records: Iterable[Record]) -> list[list[str]]:
         for name, title in PROGRAMS.items():
             scores = record.result[name]
             auroc = f"{scores['auroc']:.3f}" if "auroc" in scores else "-"
-            shares = ("truly_wrong_share", "wrong_share", "strict_outside_share", "invented_share")
-            cells = [f"{scores[key]:.1%}" for key in shares]
-            rows.append([title, *cells, auroc, f"{scores['flagged']:.0%}"])
+            cells = [
+                f"{scores['truly_wrong_share']:.1%}",
+                f"{scores['wrong_share']:.1%}",
+                f"{scores['strict_outside_share']:.2%}",
+                f"{scores['invented_share']:.1%}",
+                auroc,
+                f"{scores['flagged']:.0%}",
+            ]
+            rows.append([title, *cells])
     return rows
 
 

@@ -59,7 +59,7 @@ def test_an_audit_has_a_row_for_each_program():
     scores = dict.fromkeys((*shares, "flagged"), 0.25)
     result = {name: scores | {"auroc": 0.9} for name in PROGRAMS} | {"truth": scores}
     rows = audit_rows([record("audit", result)])
-    assert rows[0] == ["the true picture", *["25.0%"] * 4, "-", "25%"]
+    assert rows[0] == ["the true picture", "25.0%", "25.0%", "25.00%", "25.0%", "-", "25%"]
     assert rows[1][-2:] == ["0.900", "25%"]
 
 
