@@ -279,7 +279,8 @@ def main(
         },
         data={
             "name": ", ".join(measured),
-            "num_images": sum(r["num_images"] for r in measured.values()),
+            "num_images": sum(row["num_images"] for row in measured.values()),
+            "hash": "+".join(data_hash(every(model, text)[0]) for text in sets),
         },
         result=jsonable(
             {
