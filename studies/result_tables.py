@@ -88,7 +88,9 @@ def denoising_table(records: Iterable[Record]) -> str:
     """PSNR of each denoiser, and where it has error bars the coverage of its intervals."""
     cells: dict[str, dict[tuple[str, float], str]] = {}
     for record in records:
-        if record.kind == "evaluation" and record.protocol["name"] == "denoise":
+        if record.kind != "evaluation" or _is_study(_recipe(record)):
+            continue
+        if record.protocol["name"] == "denoise":
             cell = number(record.result["psnr"], ".2f")
             if "coverage" in record.result:
                 cell += f" / {record.result['coverage']:.1%}"

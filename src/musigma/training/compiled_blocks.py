@@ -48,7 +48,7 @@ def repeated_blocks(network: nn.Module) -> list[nn.Module]:
 def compile_blocks(blocks: list[nn.Module], **options: Any) -> None:
     """Compile each block in place, for inputs of one size; options go to `torch.compile`."""
     for block in blocks:
-        block.compile(fullgraph=True, dynamic=False, **options)  # type: ignore[no-untyped-call]
+        block.compile(fullgraph=True, dynamic=False, **options)
 
 
 def _num_layers(module: nn.Module) -> int:
