@@ -22,7 +22,7 @@ from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.baseline_models import calibrated
 from musigma.evaluation.evaluate import evaluate_model
 from musigma.evaluation.record import Record
-from musigma.losses import Objective
+from musigma.losses import Objective, phases
 from musigma.model import Model, load, save
 from musigma.prediction.device import select_device_and_threads
 from musigma.training.recipe import Recipe, read_toml
@@ -380,7 +380,7 @@ def _changed(recipe: Recipe, objective: str, seed: int) -> Recipe:
     """Return a recipe with another objective and seed, and a sigma branch if it needs one."""
     if objective == recipe.objective:
         return replace(recipe, seed=seed)
-    needs_sigma = Objective(objective).needs_sigma
+    needs_sigma = any(Objective(part).needs_sigma for part in phases(objective))
     return replace(recipe, objective=objective, sigma=needs_sigma, seed=seed)
 
 

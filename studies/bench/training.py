@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, RandomSampler
 
-from musigma.datasets.patch_bank import Bank, build_bank
+from musigma.datasets.patch_bank import Bank
 from musigma.losses import Objective
 from musigma.networks import Network, create, macs, num_params, with_sigma
 from musigma.networks.model_card import on_meta
-from musigma.training.drawn_images import draw_images
-from musigma.training.recipe import Recipe, load_recipe
-from musigma.training.setup import build_network
+from musigma.training.recipe import DRAWN_SHAPES, Recipe, load_recipe
+from musigma.training.setup import build_network, load_bank
 from musigma.training.step import Step, network_input
 
 Report = Callable[[str], None]
@@ -142,12 +141,7 @@ def _bench_network(
 
 def drawn_bank(recipe: Recipe, device: torch.device) -> Bank:
     """Return a bank of images that are drawn by the program."""
-    return build_bank(
-        draw_images(recipe.channels),
-        degradation=recipe.degradation,
-        patch=recipe.patch,
-        device=device,
-    )
+    return load_bank(replace(recipe, data=(DRAWN_SHAPES,), shrink=()), device)
 
 
 def measure_step(

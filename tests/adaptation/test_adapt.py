@@ -15,10 +15,11 @@ from helpers.runs import send_signal_at
 from musigma.adaptation import fine_tuning
 from musigma.adaptation.adapt import adapt, gain_is_certain
 from musigma.adaptation.fine_tuning import make_recipe, noisy_objective, objective_of
-from musigma.adaptation.noise_model import NoiseModel
 from musigma.adaptation.source import Settings, find_source
 from musigma.adaptation.state import open_state
 from musigma.evaluation.record import load_record
+from musigma.functional.noisy_pairs import MeasuredNoise
+from musigma.functional.poisson_gaussian import PoissonGaussian
 from musigma.model import load, save
 from musigma.networks import create, with_sigma
 from musigma.training.trainer import StoppedError
@@ -235,7 +236,7 @@ def test_noisy_pairs_need_no_clean_picture(folder, tmp_path):
 
 
 def test_the_loss_of_noisy_targets_has_the_mean_and_not_the_median():
-    text = noisy_objective(NoiseModel(std=0.1, gain=0.02))
+    text = noisy_objective(MeasuredNoise(PoissonGaussian(gain=5.1, std=25.5, black=0.0)))
     loss = musigma.losses.parse(text)
     assert loss.needs_sigma
     assert {type(part).__name__ for _, part in zip("ab", loss.losses, strict=True)} == {

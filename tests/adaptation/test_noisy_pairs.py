@@ -8,15 +8,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from musigma.adaptation.noise_model import (
-    NoiseModel,
-    fit_noise,
-    measure_difference,
-)
 from musigma.adaptation.noisy_truth import calibrate_on_noisy, measure_on_noisy
 from musigma.datasets.catalog import Dataset, find_dataset
 from musigma.degradations.pairs import Pair
 from musigma.evaluation.protocol import restoration
+from musigma.functional.noisy_pairs import MeasuredNoise, fit_noise, measure_difference
+from musigma.functional.poisson_gaussian import PoissonGaussian, estimate_poisson_gaussian
 from musigma.model import Model
 from musigma.networks import Network, NetworkInfo, with_sigma
 from musigma.types import DataError
@@ -64,6 +61,10 @@ def noisy(clean: np.ndarray, std: float, gain: float, seed: int) -> np.ndarray:
     return clean + noise * np.sqrt(std**2 + gain * clean)
 
 
+def noise_of(std: float, gain: float) -> MeasuredNoise:
+    return MeasuredNoise(PoissonGaussian(gain=255 * gain, std=255 * std, black=0.0))
+
+
 def as_image(values: np.ndarray) -> Tensor:
     return torch.from_numpy(values).permute(2, 0, 1)[None].float()
 
@@ -86,8 +87,23 @@ def test_the_noise_of_pairs_is_found(std, gain):
     ]
     found = fit_noise(pairs)
     levels = torch.tensor([0.3, 0.5, 0.7])
-    expected = NoiseModel(std=std, gain=gain).variance(levels)
+    expected = noise_of(std, gain).variance(levels)
     torch.testing.assert_close(found.variance(levels), expected, rtol=0.04, atol=0)
+
+
+def test_one_picture_and_two_give_the_same_law():
+    """Both estimates have one form, in 8-bit levels, so that they can be compared."""
+    clean = scene(0, size=256)
+    first, second = (as_image(noisy(clean, 0.02, 0.02, seed=side)) for side in range(2))
+    of_pair, of_one = fit_noise([Pair(first, second)]).law, estimate_poisson_gaussian(first)
+    assert type(of_pair) is type(of_one)
+    assert of_pair.gain == pytest.approx(0.02 * 255, rel=0.1)
+    assert of_one.gain == pytest.approx(of_pair.gain, rel=0.15)
+
+
+def test_a_law_survives_its_record():
+    noise = MeasuredNoise(PoissonGaussian(5.0, 3.0, 0.0), (0.1, 0.9), (0.01, 0.02))
+    assert MeasuredNoise.from_json(noise.as_json()) == noise
 
 
 def test_equal_pictures_are_refused():
@@ -111,7 +127,7 @@ def test_a_shift_and_another_exposure_are_told_from_noise():
 @pytest.mark.parametrize(("std", "gain"), [(0.08, 0.0), (0.03, 0.01)])
 def test_intervals_hold_the_clean_scene_which_was_never_seen(tmp_path, model, std, gain):
     dataset = write_pairs(tmp_path, std, gain)
-    calibrated = calibrate_on_noisy(model, dataset, PROTOCOL, NoiseModel(std=std, gain=gain))
+    calibrated = calibrate_on_noisy(model, dataset, PROTOCOL, noise_of(std, gain))
     inside = []
     for number in range(NUM, 2 * NUM):
         prediction = model.predict(as_image(noisy(scene(number), std, gain, seed=1000 + number)))
@@ -127,7 +143,7 @@ def test_intervals_hold_the_clean_scene_which_was_never_seen(tmp_path, model, st
 
 def test_what_can_be_checked_is_measured(tmp_path, model):
     dataset = write_pairs(tmp_path, 0.08, 0.0)
-    calibrated = calibrate_on_noisy(model, dataset, PROTOCOL, NoiseModel(std=0.1, gain=0.0))
+    calibrated = calibrate_on_noisy(model, dataset, PROTOCOL, noise_of(0.1, 0.0))
     assert calibrated.noise.std == pytest.approx(0.08, rel=0.03)  # the size is fitted anew
     result = measure_on_noisy(model, dataset, PROTOCOL, calibrated)
     assert result["coverage_noisy"] == pytest.approx(0.9, abs=0.01)
@@ -145,5 +161,5 @@ def test_an_error_below_the_noise_gives_a_small_interval_and_no_nan(tmp_path, mo
         other = np.asarray(Image.open(item.degraded)).astype(np.int16)
         moved = (other + (other - pixels)).clip(0, 255).astype(np.uint8)
         Image.fromarray(moved).save(item.degraded)
-    calibrated = calibrate_on_noisy(model, dataset, PROTOCOL, NoiseModel(std=0.1, gain=0.0))
+    calibrated = calibrate_on_noisy(model, dataset, PROTOCOL, noise_of(0.1, 0.0))
     assert all(np.isfinite(value) for value in calibrated.calibration.values)

@@ -46,7 +46,7 @@ def draw_bad(folder):
     (folder / "loop.png").symlink_to("loop.png")
     (folder / "folder.png").mkdir()
     os.mkfifo(folder / "pipe.png")
-    for name in ("notes.txt", "movie.heic", "no-suffix"):
+    for name in ("notes.txt", "movie.jxl", "no-suffix"):
         (folder / name).write_bytes(b"anything")
     return bad | {
         folder / "secret.png": "could not be opened (Permission denied)",
@@ -55,7 +55,7 @@ def draw_bad(folder):
         folder / "folder.png": "holds no picture",
         folder / "pipe.png": "is not a regular file",
         folder / "notes.txt": "no picture format has the suffix '.txt'",
-        folder / "movie.heic": "HEIC pictures cannot be read; convert it to PNG",
+        folder / "movie.jxl": "JXL pictures cannot be read; convert it to PNG",
         folder / "no-suffix": "no picture format has the suffix ''",
         folder / "missing.png": "does not exist",
         folder / "good.png" / "below.png": "does not exist",

@@ -78,14 +78,17 @@ def test_noise_that_grows_with_the_signal_is_shown_for_grey_pictures(musigma, de
     ramp = torch.linspace(0.1, 0.8, 200).expand(1, 1, 160, 200)
     counted = sensor_noise(ramp, gain=6, std=2, generator=image_generator("cells", 0))
     write_image(tmp_path / "cells.png", counted)
-    write_image(tmp_path / "colour.png", counted.expand(1, 3, -1, -1))
+    write_image(tmp_path / "equal.png", counted.expand(1, 3, -1, -1))  # which is grey, too
+    tinted = counted * torch.tensor([1.0, 0.9, 0.8]).view(1, 3, 1, 1)
+    write_image(tmp_path / "colour.png", tinted)
     words = ("-o", tmp_path / "out", "--noise-std", "20", "--model", denoiser)
     (done,) = json.loads(musigma("denoise", tmp_path / "cells.png", *words, "--json").out)["done"]
     assert done["noise_growth"].startswith("variance ")
-    result = musigma("denoise", tmp_path / "cells.png", tmp_path / "colour.png", *words)
+    files = [tmp_path / f"{name}.png" for name in ("cells", "equal", "colour")]
+    result = musigma("denoise", *files, *words)
     lines = [line for line in result.err.splitlines() if "estimated noise level" in line]
     growth = f"; it grows with the signal: {done['noise_growth']}"
-    assert [line.endswith(growth) for line in lines] == [True, False]
+    assert [line.endswith(growth) for line in lines] == [True, True, False]
 
 
 def test_noise_in_a_jpeg_is_a_warning(musigma, denoiser, tmp_path):

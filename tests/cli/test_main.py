@@ -73,6 +73,15 @@ def test_h_is_help(musigma, words):
     assert "--help" in short.out
 
 
+@pytest.mark.parametrize("command", ["upscale", "denoise", "evaluate", "adapt"])
+def test_help_is_whole_on_80_columns(musigma, monkeypatch, command):
+    """Names of files and of engines were cut off, since every flag was listed twice."""
+    monkeypatch.setenv("COLUMNS", "80")
+    text = musigma(command, "--help").out
+    assert max(map(len, text.splitlines())) <= 80
+    assert "\u2026" not in text
+
+
 @pytest.mark.parametrize("command", ["upscale", "denoise"])
 def test_both_commands_have_the_shared_options(musigma, command):
     text = musigma(command, "--help").out

@@ -6,9 +6,10 @@ import os
 import numpy as np
 import pytest
 import torch
-from PIL import Image, features
+from PIL import ExifTags, Image, features
 
 from musigma.cli.upscale import scale_for
+from musigma.images import decoding
 from musigma.images.image_io import ImageMeta, read_image, write_image
 from musigma.images.metadata import Metadata
 from musigma.restoration import resume_log
@@ -124,11 +125,11 @@ def test_old_side_files_do_not_stay_beside_new_results(upscale, photos, tmp_path
 
 
 def test_files_of_other_kinds_are_counted(upscale, photos, tmp_path):
-    for name in ("notes.txt", "raw.dng", "phone.heic", "movie.mp4", ".hidden"):
+    for name in ("notes.txt", "raw.dng", "phone.jxl", "movie.mp4", ".hidden"):
         (photos / name).write_bytes(b"anything")
     result = upscale(photos, "-o", tmp_path / "out")
     assert result.code == 0
-    assert "4 left out, which are no pictures to read: movie.mp4, notes.txt, phone.heic" in (
+    assert "4 left out, which are no pictures to read: movie.mp4, notes.txt, phone.jxl" in (
         result.err
     )
     listed = upscale(photos, "-o", tmp_path / "out", "--json")
@@ -155,6 +156,31 @@ def test_avif_is_read(upscale, tmp_path):
     assert float((image[0].permute(1, 2, 0) - torch.from_numpy(PIXELS) / 255).abs().mean()) < 0.02
     assert upscale(tmp_path / "a.avif", "-o", tmp_path / "out").code == 0
     assert names(tmp_path / "out") == ["a.png"]
+
+
+def test_a_heic_of_a_phone_is_read_upright_with_its_exif(upscale, tmp_path):
+    heif = pytest.importorskip("pillow_heif", reason="needs pillow-heif (musigma[heic])")
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation], exif[ExifTags.Base.Make] = 6, "Phone"
+    picture = heif.from_pillow(Image.fromarray(PIXELS))
+    picture.save(tmp_path / "a.heic", quality=100, chroma=444, exif=exif.tobytes())
+    image, meta = read_image(tmp_path / "a.heic")
+    assert (meta.format, meta.lossy) == ("HEIF", True)
+    upright = torch.from_numpy(np.rot90(PIXELS, -1).copy()) / 255
+    assert float((image[0].permute(1, 2, 0) - upright).abs().mean()) < 0.02
+    assert upscale(tmp_path / "a.heic", "-o", tmp_path / "out").code == 0
+    with Image.open(tmp_path / "out" / "a.png") as result:
+        assert result.size == (2 * PIXELS.shape[0], 2 * PIXELS.shape[1])
+        assert result.getexif()[ExifTags.Base.Make] == "Phone"
+        assert ExifTags.Base.Orientation not in result.getexif()
+
+
+def test_a_heic_without_its_package_says_what_to_install(upscale, tmp_path, monkeypatch):
+    monkeypatch.setattr(decoding, "find_spec", lambda name: None)
+    (tmp_path / "a.heic").write_bytes(b"\0\0\0\x18ftypheic" + bytes(40))
+    result = upscale(tmp_path / "a.heic", "-o", tmp_path / "out")
+    assert result.code == 1
+    assert "pillow-heif is not installed to read it; pip install pillow-heif" in result.err
 
 
 XMP = b'<?xpacket begin=""?><x:xmpmeta xmlns:x="adobe:ns:meta/"/><?xpacket end="w"?>'

@@ -9,11 +9,12 @@ import torch
 from PIL import Image
 from scipy import stats
 
-from musigma.functional.noise import clipped_moments
+from musigma.functional.noise import clipped_moments, estimate_noise_std
 from musigma.functional.poisson_gaussian import (
     PoissonGaussian,
     estimate_poisson_gaussian,
     growth_of,
+    level_of,
 )
 from musigma.functional.sensor_noise import sensor_noise
 from musigma.types import ImageError
@@ -100,6 +101,30 @@ def test_growth_is_told_of_grey_pictures_that_are_large_enough():
     assert growth_of(noisy[..., :40, :40]) == ""
     assert growth_of(noisy[..., :5, :5]) == ""
     assert growth_of(torch.full((1, 1, 128, 128), 0.5)) == ""
+
+
+@pytest.mark.parametrize("num_channels", [1, 3])
+def test_a_denoiser_is_told_the_mean_of_noise_that_grows(num_channels):
+    """Flat parts are dark here: they had less than three quarters of it, and that was told."""
+    clean = cells(256, seed=8).repeat(1, num_channels, 1, 1)
+    clean = torch.where(clean > 0.3, clean, clean / 2)
+    generator = torch.Generator().manual_seed(9)
+    noisy = saved(sensor_noise(clean, gain=4, std=2, generator=generator))
+    true = float((4 * 255 * clean + 2**2).mean().sqrt())
+    flat = estimate_noise_std(noisy)
+    assert flat < 0.75 * true
+    assert level_of(noisy, flat) == pytest.approx(true, rel=0.1)
+
+
+def test_texture_and_white_noise_are_not_taken_for_noise_that_grows():
+    y, x = torch.meshgrid(torch.arange(160), torch.arange(192), indexing="ij")
+    bright = (x > 96) * 0.5 + 0.2
+    texture = saved((bright * (1 + 0.1 * torch.sin(2.1 * x) * torch.cos(1.7 * y)))[None, None])
+    assert level_of(texture, 0.4) == 0.4
+    generator = torch.Generator().manual_seed(10)
+    noisy = saved(sensor_noise(cells(256), std=12, generator=generator))
+    assert level_of(noisy, 12.0) == 12.0
+    assert level_of(noisy[..., :40, :40], 11.0) == 11.0
 
 
 def test_what_is_no_picture_is_refused():

@@ -131,7 +131,7 @@ BROKEN = {
     "text": (b"these are\nno pixels", r"it begins with b'these are\nno'"),
     "truncated gif": (half(encoded("GIF")), "cannot be decoded as GIF"),
     "svg": (b'<svg xmlns="http://www.w3.org/2000/svg"/>', "convert it to PNG"),
-    "heic": (b"\0\0\0\x18ftypheic" + bytes(40), "ftypheic"),
+    "broken heic": (b"\0\0\0\x18ftypheic" + bytes(40), "HEI"),
     "sound": (b"RIFF\0\0\0\0WAVEfmt ", "is not a PNG"),
     "truncated png": (half(PNG), "cannot be decoded as PNG"),
     "truncated 16-bit png": (half(png(PIXELS.astype(np.uint16))), "cannot be decoded as PNG"),

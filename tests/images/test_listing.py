@@ -67,11 +67,11 @@ def test_a_link_to_nothing_is_not_passed_over(folder):
         (
             ["empty"],
             "empty: holds no picture (.png .jpg .jpeg .webp .tif .tiff .bmp .fits .fit .fts .exr "
-            ".avif .gif); folders",
+            ".avif .gif .heic .heif .hif); folders",
         ),
         (["*.bmp"], "*.bmp: matches no picture"),
         ([""], "the name of an input is empty"),
-        (["film.heic"], "film.heic: HEIC pictures cannot be read; convert it to PNG"),
+        (["raw.dng"], "raw.dng: DNG pictures cannot be read; convert it to PNG"),
         (["lost.png"], "lost.png: is a link to nowhere.png, which does not exist"),
         (["n" * 300 + ".png"], "could not be looked up (File name too long)"),
     ],
@@ -79,7 +79,7 @@ def test_a_link_to_nothing_is_not_passed_over(folder):
 def test_what_cannot_be_listed(folder, inputs, text):
     (folder / "empty").mkdir()
     (folder / "lost.png").symlink_to("nowhere.png")
-    make(folder, "film.heic")
+    make(folder, "raw.dng")
     with pytest.raises(ImageError) as caught:
         list_images(inputs)
     assert text in str(caught.value)

@@ -20,7 +20,7 @@ DENOISER = replace(UPSCALER, protocol={"degradation": "noise(25)", "noise_std": 
 def opened(tmp_path, name="a.png", quality=95):
     image = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     write_image(tmp_path / name, image, ImageMeta(), quality=quality)
-    return open_image(tmp_path / name)
+    return open_image(tmp_path / name).meta
 
 
 def options(**changes):
@@ -84,7 +84,7 @@ def test_the_calibrated_noise_level_is_promised(tmp_path):
 def test_a_grey_picture_gets_no_promise_of_noise_in_colours(tmp_path):
     in_colours = replace(DENOISER, protocol={**DENOISER.protocol, "channels": 3})
     write_image(tmp_path / "grey.png", torch.rand(1, 1, 8, 8), ImageMeta(channels=1))
-    grey, level = open_image(tmp_path / "grey.png"), options(noise_std=25.0)
+    grey, level = open_image(tmp_path / "grey.png").meta, options(noise_std=25.0)
     assert "it is grey" in promise_for(in_colours, grey, level).reason
     assert promise_for(DENOISER, grey, level).reason is None
     assert promise_for(in_colours, opened(tmp_path), level).reason is None

@@ -3,13 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from helpers.natural import natural
 from helpers.networks import build
 from musigma.functional.resize import resize
-from musigma.images.image_io import read_image, write_image
+from musigma.functional.sensor_noise import sensor_noise
+from musigma.images.image_io import ImageMeta, read_image, write_image
 from musigma.images.listing import ImageSource
 from musigma.model import Model, load
 from musigma.networks import create
@@ -44,6 +46,52 @@ def test_what_became_of_a_file(tmp_path):
     plain = restore_file(model, source, Options(folder=tmp_path / "plain"))
     assert plain.files == {}
     assert [path.name for path in (tmp_path / "plain").iterdir()] == ["a.png"]
+
+
+def test_equal_red_green_and_blue_are_denoised_as_a_grey_picture(tmp_path):
+    """Such a file was hardly denoised: its noise looked like detail, and was estimated as none."""
+    y, x = torch.meshgrid(torch.arange(64), torch.arange(64), indexing="ij")
+    clean = (0.5 + 0.3 * torch.sin(x / 9) * torch.cos(y / 7))[None, None]
+    noisy = sensor_noise(clean, std=25, generator=torch.Generator().manual_seed(0)).clamp(0, 1)
+    write_image(tmp_path / "grey.png", noisy)
+    write_image(tmp_path / "rgb.png", noisy.expand(1, 3, 64, 64))
+    model, options = load("drunet-small"), Options(folder=tmp_path / "out", estimate_noise=True)
+    grey, rgb = (
+        restore_file(model, ImageSource(tmp_path / name, Path(name)), options)
+        for name in ("grey.png", "rgb.png")
+    )
+    assert rgb.estimated_noise_std == pytest.approx(grey.estimated_noise_std) != 0
+    assert "it is grey" in rgb.promise_reason
+    of_grey, of_rgb = (read_image(done.output)[0] for done in (grey, rgb))
+    assert of_rgb.shape == (1, 3, 64, 64)
+    assert torch.equal(of_rgb, of_grey.expand(1, 3, 64, 64))
+    assert float((of_rgb - clean).square().mean()) < 0.3 * float((noisy - clean).square().mean())
+
+
+def test_a_black_and_white_picture_in_rgb_gets_no_tint(tmp_path):
+    """The three channels came back up to several levels apart."""
+    grey = natural(24, 32, channels=1)
+    write_image(tmp_path / "bw.png", grey.expand(1, 3, 24, 32))
+    options = Options(folder=tmp_path / "out", npz=True)
+    done = restore_file(
+        load("photo", scale=2), ImageSource(tmp_path / "bw.png", Path("bw.png")), options
+    )
+    arrays = np.load(done.files["npz"])
+    assert arrays["mean"].shape == (1, 3, 48, 64)
+    for name in ("mean", "sigma", "half_width"):
+        assert np.ptp(arrays[name], axis=1).max() == 0
+    assert not np.array_equal(arrays["mean"][0, 0, ::2, ::2], grey[0, 0])
+
+
+def test_measured_values_that_fill_a_small_part_of_16_bits_are_told(tmp_path):
+    counts = natural(24, 32, channels=1) * 2000 / 65535
+    write_image(tmp_path / "cells.tif", counts, ImageMeta(format="TIFF", channels=1, bits=16))
+    source = ImageSource(tmp_path / "cells.tif", Path("cells.tif"))
+    options = Options(folder=tmp_path / "out")
+    (warning,) = restore_file(model_of(), source, options).warnings
+    assert f"--range 0,{round(float(counts.max() * 65535))} suits better" in warning
+    write_image(source.path, counts * 20, ImageMeta(format="TIFF", channels=1, bits=16))
+    assert restore_file(model_of(), source, options).warnings == []
 
 
 def test_its_own_source_is_refused(tmp_path):

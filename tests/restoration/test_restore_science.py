@@ -102,7 +102,7 @@ def test_another_format_is_refused(tmp_path):
 def test_weights_for_photographs_promise_nothing(tmp_path):
     done = restored(unchanged(), scene(tmp_path))
     assert done.promise is None
-    reason = "it is a GeoTIFF file, and the model is calibrated on photographs"
+    reason = "it holds measured values, and the model is calibrated on photographs"
     assert reason in done.promise_reason
     with rasterio.open(done.output) as result:
         assert result.tags()["MUSIGMA_PROMISE"] == f"none: {done.promise_reason}"

@@ -12,7 +12,6 @@ import numpy as np
 
 from musigma.adaptation.crops import Progress, check_sizes, write_crops
 from musigma.adaptation.fine_tuning import make_recipe
-from musigma.adaptation.noise_model import NoiseModel, fit_noise, measure_difference
 from musigma.adaptation.noisy_truth import (
     NoisyCalibration,
     calibrate_on_noisy,
@@ -29,6 +28,7 @@ from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.record import Record, provenance
 from musigma.evaluation.reference import measure_reference
 from musigma.evaluation.restored_pairs import read_pair
+from musigma.functional.noisy_pairs import MeasuredNoise, fit_noise, measure_difference
 from musigma.model import Model, load, save
 from musigma.prediction.device import select_device_and_threads
 from musigma.training.run_log import validated_psnr
@@ -167,9 +167,9 @@ class Run:
         return protocol
 
     @property
-    def noise(self) -> NoiseModel | None:
+    def noise(self) -> MeasuredNoise | None:
         """Noise of the targets, where these are noisy."""
-        return None if self.state.noise is None else NoiseModel.from_json(self.state.noise)
+        return None if self.state.noise is None else MeasuredNoise.from_json(self.state.noise)
 
     def part(self, part: Part) -> Dataset:
         """Return the windows of a part."""

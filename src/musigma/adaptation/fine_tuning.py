@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from musigma.adaptation.noise_model import NoiseModel
 from musigma.adaptation.source import Source
+from musigma.functional.noisy_pairs import MeasuredNoise
 from musigma.losses import parse
 from musigma.model import Model
 from musigma.networks import WithSigma
@@ -41,7 +41,7 @@ def make_recipe(
     on_gpu: bool,
     seed: int,
     seconds_per_validation: float = 0.0,
-    noise: NoiseModel | None = None,
+    noise: MeasuredNoise | None = None,
 ) -> Recipe:
     """Return the recipe that adapts the weights of a source to its pictures.
 
@@ -98,7 +98,7 @@ def objective_of(model: Model) -> str:
         return OBJECTIVE
 
 
-def noisy_objective(noise: NoiseModel) -> str:
+def noisy_objective(noise: MeasuredNoise) -> str:
     """Return the loss for noisy targets.
 
     The mean learns by squares: the best one is then the expected target, which is the clean scene
@@ -106,7 +106,8 @@ def noisy_objective(noise: NoiseModel) -> str:
     differs from the clean scene where the noise is skewed, as that of few photons is.
 
     Example:
-        >>> noisy_objective(NoiseModel(std=0.1, gain=0.0))
+        >>> from musigma.functional.poisson_gaussian import PoissonGaussian
+        >>> noisy_objective(MeasuredNoise(PoissonGaussian(gain=0.0, std=25.5, black=0.0)))
         'l2 + 10 * sigma_variance(noise_std=0.1, noise_gain=0)'
     """
     typical = noise.std**2 + 0.5 * noise.gain

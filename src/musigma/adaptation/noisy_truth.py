@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musigma.adaptation.noise_model import NoiseModel
 from musigma.datasets.catalog import Dataset, Item, describe_data
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.restored_pairs import Progress, read_pair, restored_pairs
+from musigma.functional.noisy_pairs import MeasuredNoise
 from musigma.functional.scores import normal_factor
 from musigma.model import Model
 from musigma.uncertainty.calibration import NOISY_PAIRS, Calibration
@@ -41,7 +41,7 @@ class NoisyCalibration:
     """
 
     calibration: Calibration
-    noise: NoiseModel
+    noise: MeasuredNoise
 
     def noisy_half_width(self, mean: Tensor, sigma: Tensor) -> Tensor:
         """Return the half-width of the interval of a new noisy picture around the mean."""
@@ -54,7 +54,7 @@ def calibrate_on_noisy(
     model: Model,
     dataset: Dataset,
     protocol: Protocol,
-    noise: NoiseModel,
+    noise: MeasuredNoise,
     *,
     progress: Progress | None = None,
 ) -> NoisyCalibration:

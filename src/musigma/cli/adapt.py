@@ -72,9 +72,10 @@ def adapt(
     ] = 0,
     device: DeviceOption = "auto",
     resume: Annotated[
-        bool, typer.Option(help="Continue the run in the folder after Ctrl-C or a crash.")
+        bool,
+        typer.Option("--resume", help="Continue the run in the folder after Ctrl-C or a crash."),
     ] = False,
-    json: Annotated[bool, typer.Option(help="Print the record as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
     """Adapt weights and their error bars to pictures of your own.
 

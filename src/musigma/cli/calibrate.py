@@ -67,12 +67,12 @@ def calibrate(
     ] = DEFAULT_CONFIDENCE,
     memory: MemoryOption = "2GiB",
     half: Annotated[
-        bool, typer.Option(help="Store the weights in half precision, at half the size.")
+        bool, typer.Option("--half", help="Store the weights in half precision, at half the size.")
     ] = False,
     network: NetworkOption = None,
     trust_network: TrustOption = False,
     device: DeviceOption = "auto",
-    json: Annotated[bool, typer.Option(help="Print the calibration as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the calibration as JSON.")] = False,
 ) -> None:
     """Fit intervals on held-out images and store them with the weights.
 

@@ -18,7 +18,7 @@ def demo(
         "musigma-demo"
     ),
     scale: Annotated[int, typer.Option(help="Zoom factor.")] = 2,
-    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Shrink a photo, enlarge it again, and show where the result may be wrong."""
     from musigma.datasets.demo_photo import portrait

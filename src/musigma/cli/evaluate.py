@@ -123,7 +123,7 @@ def evaluate(
             "a file for each."
         ),
     ] = None,
-    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure PSNR and SSIM and, for a model with sigma, how far its error bars can be trusted."""
     from musigma.evaluation import evaluate_model

@@ -19,7 +19,9 @@ def export(
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
     scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = None,
     opset: Annotated[int | None, typer.Option(help="Version of the ONNX operators.")] = None,
-    json: Annotated[bool, typer.Option(help="Print what the file says of itself.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print what the file says of itself.")
+    ] = False,
 ) -> None:
     """Write a model as an ONNX file for any image size.
 

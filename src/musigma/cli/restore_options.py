@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from musigma.restoration.options import Options
 
 ModelName = Annotated[
-    str | None, typer.Option("--model", help="Name of a shipped model, or path of a weights file.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="fast, standard or large; another name of shipped weights; or a weights file.",
+    ),
 ]
 FORMATS = {
     "png": ("PNG", ".png"),
@@ -64,16 +68,20 @@ class RestoreOptions:
     sigma: Annotated[
         bool,
         typer.Option(
+            "--sigma",
             help="Write error maps: NAME.sigma.png (predicted error), NAME.error-map.png (a "
-            "picture to look at) and, for a calibrated model, NAME.std.png and NAME.interval.png."
+            "picture to look at) and, for a calibrated model, NAME.std.png and NAME.interval.png.",
         ),
     ] = False
     npz: Annotated[
-        bool, typer.Option(help="Write mean and error maps to NAME.npz, too; includes --sigma.")
+        bool,
+        typer.Option("--npz", help="Write mean and error maps to NAME.npz, too; includes --sigma."),
     ] = False
     page: Annotated[
         bool,
-        typer.Option(help="Write NAME.html, a page that compares input, result and error maps."),
+        typer.Option(
+            "--page", help="Write NAME.html, a page that compares input, result and error maps."
+        ),
     ] = False
     coverage: Annotated[
         float | None,
@@ -90,7 +98,10 @@ class RestoreOptions:
         ),
     ] = None
     ensemble: Annotated[
-        bool, typer.Option(help="Average over flips and quarter turns, at eight times the cost.")
+        bool,
+        typer.Option(
+            "--ensemble", help="Average over flips and quarter turns, at eight times the cost."
+        ),
     ] = False
     tile: Annotated[
         str,
@@ -118,9 +129,11 @@ class RestoreOptions:
             "by default the file says them.",
         ),
     ] = None
-    recursive: Annotated[bool, typer.Option(help="Search the folders below each folder.")] = False
+    recursive: Annotated[
+        bool, typer.Option("--recursive", help="Search the folders below each folder.")
+    ] = False
     resume: Annotated[
-        bool, typer.Option(help="Skip pictures that an earlier run has finished.")
+        bool, typer.Option("--resume", help="Skip pictures that an earlier run has finished.")
     ] = False
     ray: Annotated[
         bool, typer.Option("--ray", help="Spread the files over the Ray cluster of RAY_ADDRESS.")
@@ -188,7 +201,6 @@ class RestoreOptions:
 
     def to_options(self, **others: Any) -> "Options":
         """Read the values that were typed; `others` go to `Options` unchanged."""
-        from musigma.images.image_io import MAX_PIXELS
         from musigma.images.science.value_range import parse_range
         from musigma.restoration.options import Options
 
@@ -205,7 +217,7 @@ class RestoreOptions:
             ensemble=self.ensemble,
             tile=parse_tile(self.tile),
             memory=parse_size(self.memory),
-            max_pixels=self.max_pixels or MAX_PIXELS,
+            max_pixels=self.max_pixels,
             frame=self.frame,
             quality=self.quality,
             value_range=parse_range(self.value_range),

@@ -40,9 +40,10 @@ class Outcomes:
 
 def print_notes(restored: "Restored", *, show_noise: bool) -> None:
     """Print the estimated noise level of a picture, and what the user should know about it."""
+    from musigma.functional.noise import NoiseEstimate
+
     if show_noise:
-        white = "" if restored.noise_is_white else ", not white"
-        level = f"{restored.estimated_noise_std:.3g} of 255{white}"
+        level = NoiseEstimate(restored.estimated_noise_std, restored.noise_is_white)
         growth = f"; it grows with the signal: {restored.noise_growth}"
         shown = growth if restored.noise_growth else ""
         print_line(f"{restored.source}: estimated noise level {level}{shown}")

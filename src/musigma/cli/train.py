@@ -28,12 +28,13 @@ def train(
         typer.Option("--output", "-o", help="Folder for the run. The default is runs/RECIPE."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option(help="Continue the run in the folder from its newest checkpoint.")
+        bool,
+        typer.Option("--resume", help="Continue the run in the folder from its newest checkpoint."),
     ] = False,
     device: Annotated[
         str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda:N.")
     ] = "auto",
-    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a network by a recipe. Checkpoints, log, curves and weights go to one folder."""
     from musigma.training.recipe import load_recipe

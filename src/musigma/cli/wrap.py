@@ -73,7 +73,7 @@ def wrap(
     trust_network: TrustOption = False,
     seed: Annotated[int, typer.Option(help="Decides crops and initial weights.")] = 0,
     device: DeviceOption = "auto",
-    json: Annotated[bool, typer.Option(help="Print the calibration as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the calibration as JSON.")] = False,
 ) -> None:
     """Learn error bars for a network of somebody else, which stays as it is.
 

@@ -54,7 +54,18 @@ class NoiseEstimate(NamedTuple):
             24.7 of 255, not white
         """
         growth = f", {self.growth}" if self.growth else ""
-        return f"{self.std:.3g} of 255{'' if self.is_white else ', not white'}{growth}"
+        return f"{self.level}{'' if self.is_white else ', not white'}{growth}"
+
+    @property
+    def level(self) -> str:
+        """The standard deviation in words.
+
+        Example:
+            >>> NoiseEstimate(5.9e-08, is_white=True).level
+            'below 0.01 of 255'
+        """
+        least = 0.01
+        return f"{self.std:.3g} of 255" if self.std >= least else f"below {least} of 255"
 
 
 def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -> NoiseEstimate:

@@ -1,4 +1,6 @@
-"""Poisson-Gaussian noise, that of microscopes and of raw pictures, and its estimate.
+"""Poisson-Gaussian noise, that of microscopes and of raw pictures, and its estimate from a picture.
+
+`musigma.functional.noisy_pairs` estimates it from two pictures of each scene.
 
 The variance of a pixel is ``gain * (signal - black) + std^2``: the first part is that of counted
 light, the second that of reading out the sensor. All numbers are in 8-bit levels.
@@ -20,6 +22,9 @@ BLOCK = 8
 MIN_BLOCKS = 100
 """Fewer squares do not show how the variance grows."""
 
+MAX_SIDE = 2048
+"""Of a larger picture so many rows and columns are looked at, for the memory of the others."""
+
 _BINS = 16
 _ROUNDS = 12  # in which the squares are chosen that fit the line
 _MAX_CLIPPED = 0.9  # share of the variance that clipping may take before a square is left out
@@ -29,6 +34,8 @@ _NORMAL_BELOW = 0.1587  # share of a normal distribution that is more than one d
 _KEPT_DEVIATIONS = 2.5
 _TWO_LEVELS = torch.tensor([0.1, 0.9])  # quantiles of a picture, dark and bright
 _MIN_GROWTH = 1.5  # of the variance from one to the other, below which growth is not worth a word
+_MAX_OVER_FLAT = 3  # times the level of flat parts, beyond which the rest is rather texture
+_MAX_SCATTER = 0.15  # of cube roots of variances over their middle; of noise alone it is 0.115
 _LEAST_VARIANCE = (0.2 / 255) ** 2  # of rounding to 8 bits, about
 _KERNEL = ((1.0, -2.0, 1.0), (-2.0, 4.0, -2.0), (1.0, -2.0, 1.0))
 
@@ -79,6 +86,87 @@ class PoissonGaussian(NamedTuple):
         return f"variance {self.gain:.3g} signal + {self.std:.3g}^2"
 
 
+def fit_law(signals: Tensor, variances: Tensor, weights: Tensor) -> PoissonGaussian:
+    """Fit the law to variances that were measured at several signals, all in ``[0, 1]``.
+
+    Black is 0 here, so that where the line would cut the axis above 0 the noise is that of counted
+    light alone.
+
+    Args:
+        signals: ``(N,)``; not all of them 0.
+        variances: Of the noise there.
+        weights: How much each of them counts: one over the square of its error.
+
+    Example:
+        >>> signals = torch.tensor([0.2, 0.4, 0.8], dtype=torch.float64)
+        >>> law = fit_law(signals, 0.02 * signals + 0.01, torch.ones(3))
+        >>> round(law.gain / 255, 4), round(law.std / 255, 4)
+        (0.02, 0.1)
+    """
+    slope, intercept, error = _line(signals, variances, weights)
+    if slope <= 0:
+        slope, intercept = 0.0, float((weights * variances).sum() / weights.sum())
+    elif intercept < 0:
+        slope, intercept = float((weights * variances / signals).sum() / weights.sum()), 0.0
+    return _model(slope, intercept, error)
+
+
+def level_of(image: Tensor, flat_std: float) -> float:
+    """Return the level of white noise to tell a denoiser, in 8-bit levels.
+
+    Noise that grows with the signal is weak in the dark, where pictures are flat, so that an
+    estimate from flat parts is too low for the rest. Where the noise surely grows, the level is its
+    root mean square over the picture.
+
+    Args:
+        image: ``(1, C, H, W)`` in ``[0, 1]``.
+        flat_std: The level in flat parts, from `musigma.functional.noise.estimate_noise_std`.
+
+    Example:
+        >>> level_of(torch.full((1, 3, 96, 96), 0.5), flat_std=3.0)
+        3.0
+    """
+    image = _middle(image)
+    try:
+        noise = estimate_poisson_gaussian(image)
+    except ImageError:
+        return flat_std  # it is too small to tell
+    level = 255 * math.sqrt(float(noise.variance(image).mean()))
+    is_bounded = flat_std < level <= _MAX_OVER_FLAT * flat_std
+    is_sure = is_bounded and noise.grows and _is_steep(noise, image)
+    return level if is_sure and _scatters_as_noise(noise, image) else flat_std
+
+
+def _middle(image: Tensor) -> Tensor:
+    """Return at most `MAX_SIDE` rows and columns from the middle of an image."""
+    starts = [max(0, length - MAX_SIDE) // 2 for length in image.shape[2:]]
+    return image[..., starts[0] : starts[0] + MAX_SIDE, starts[1] : starts[1] + MAX_SIDE]
+
+
+def _is_steep(noise: PoissonGaussian, image: Tensor) -> bool:
+    """Return whether the variance differs much between the dark and the bright parts."""
+    values = image.flatten().float()
+    # A sample is enough, and `quantile` takes no more than 16 million values.
+    values = values[:: max(1, len(values) // 1_000_000)]
+    dark, bright = noise.variance(values.quantile(_TWO_LEVELS.to(image.device)))
+    return bool(bright > _MIN_GROWTH * dark and bright > (1 / 255) ** 2)
+
+
+def _scatters_as_noise(noise: PoissonGaussian, image: Tensor) -> bool:
+    """Return whether the variances of the squares scatter around the law as those of noise do.
+
+    Those of texture scatter far more.
+    """
+    means, variances, clipped = _blocks_of(image)
+    whole = clipped == 0
+    if int(whole.sum()) < MIN_BLOCKS:
+        return False
+    ratio = variances[whole] / noise.variance(means[whole]).clamp(min=_LEAST_VARIANCE)
+    root = ratio ** (1 / 3)
+    middle = root.median()
+    return bool(middle - root.quantile(_NORMAL_BELOW) < _MAX_SCATTER * middle)
+
+
 def growth_of(image: Tensor) -> str:
     """Say how the variance of a grey picture's noise grows with the signal; empty if it does not.
 
@@ -88,14 +176,14 @@ def growth_of(image: Tensor) -> str:
         >>> growth_of(torch.rand(1, 3, 64, 64))
         ''
     """
+    if image.shape[1] != 1:
+        return ""
+    image = _middle(image)
     try:
-        noise = estimate_poisson_gaussian(image) if image.shape[1] == 1 else None
+        noise = estimate_poisson_gaussian(image)
     except ImageError:
         return ""  # it is too small to tell
-    if noise is None or not noise.grows:
-        return ""
-    dark, bright = noise.variance(image.flatten().float().quantile(_TWO_LEVELS.to(image.device)))
-    return str(noise) if bright > _MIN_GROWTH * dark and bright > (1 / 255) ** 2 else ""
+    return str(noise) if noise.grows and _is_steep(noise, image) else ""
 
 
 def estimate_poisson_gaussian(image: Tensor) -> PoissonGaussian:
@@ -144,12 +232,16 @@ class _Blocks(NamedTuple):
 
 
 def _blocks_of(image: Tensor) -> _Blocks:
-    planes = image[0].unsqueeze(1).double()
-    if min(planes.shape[2:]) < BLOCK + 2:
-        return _Blocks(*planes.new_zeros(3, 0))
-    kernel = planes.new_tensor(_KERNEL)
-    residual = conv2d(planes, kernel.view(1, 1, 3, 3)).square() / kernel.square().sum()
-    inside = planes[..., 1:-1, 1:-1]
+    if min(image.shape[2:]) < BLOCK + 2:
+        return _Blocks(*image.new_zeros(3, 0).double())
+    parts = [_blocks_of_plane(plane[None, None].double()) for plane in image[0]]
+    return _Blocks(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+
+def _blocks_of_plane(plane: Tensor) -> _Blocks:
+    kernel = plane.new_tensor(_KERNEL)
+    residual = conv2d(plane, kernel.view(1, 1, 3, 3)).square() / kernel.square().sum()
+    inside = plane[..., 1:-1, 1:-1]
     at_limit = ((inside <= 0) | (inside >= 1)).double()
     return _Blocks(*(avg_pool2d(part, BLOCK).flatten() for part in (inside, residual, at_limit)))
 
@@ -188,7 +280,7 @@ def _fitted_line(means: Tensor, variances: Tensor) -> tuple[float, float, float]
         expected = (slope * means + intercept).clamp(min=_LEAST_VARIANCE)
         ratio = variances / expected
         kept, factor = _usual(ratio)
-        line = _line(means[kept], variances[kept], expected[kept])
+        line = _line(means[kept], variances[kept], expected[kept] ** -2)
         slope, intercept, error = (factor * number for number in line)
     return slope, intercept, error
 
@@ -199,7 +291,7 @@ def _start(means: Tensor, variances: Tensor) -> tuple[float, float]:
     parts = [part for part in order.tensor_split(_BINS) if len(part)]
     centre = torch.stack([means[part].mean() for part in parts])
     flat = torch.stack([variances[part].quantile(_FLAT_QUANTILE) for part in parts])
-    slope, intercept, _ = _line(centre, flat, flat.clamp(min=_LEAST_VARIANCE))
+    slope, intercept, _ = _line(centre, flat, flat.clamp(min=_LEAST_VARIANCE) ** -2)
     return slope, intercept
 
 
@@ -218,9 +310,8 @@ def _usual(ratio: Tensor) -> tuple[Tensor, float]:
     return kept, float(mean / ratio[kept].mean().clamp(min=1e-12))
 
 
-def _line(means: Tensor, variances: Tensor, scale: Tensor) -> tuple[float, float, float]:
-    """Fit a line by least squares, with errors that are proportional to `scale`."""
-    weights = scale**-2
+def _line(means: Tensor, variances: Tensor, weights: Tensor) -> tuple[float, float, float]:
+    """Return slope, intercept and standard error of the slope of a line by least squares."""
     total = weights.sum()
     centre = (weights * means).sum() / total
     height = (weights * variances).sum() / total

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import lru_cache, partial
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
@@ -49,7 +50,8 @@ _SIGNATURES = {
 _TRANSPARENT_GREY_FACTOR = {"1": 255, "L;2": 85, "L;4": 17}
 # Bytes for each pixel that decoding takes for a while, measured as the growth of the process and
 # rounded up. Formats whose decoder keeps the picture several times come first.
-_DECODING_BYTES = {"WEBP": 18, "AVIF": 18, "1": 4, "L": 4, "I;16": 6, "I;16B": 6, "F": 11}
+_DECODING_BYTES = {"WEBP": 18, "AVIF": 18, "HEIF": 18}
+_DECODING_BYTES |= {"1": 4, "L": 4, "I;16": 6, "I;16B": 6, "F": 11}
 _DECODING_BYTES |= {"RGB": 12, "RGBA": 12, "LA": 12, "P": 12}
 _SAMPLE_BYTES = {"1": 1, "L": 1, "LA": 2, "I;16": 2, "I;16B": 2, "RGB": 3}
 MAX_PIXELS_PER_BYTE = 20_000
@@ -65,15 +67,18 @@ _TIFF_PLANES = 284
 _TIFF_COMPRESSION = 259
 _TIFF_JPEG = (6, 7, 34892)  # the compressions that lose information
 _PLUGINS = {
-    "PNG": "PngImage",
-    "JPEG": "JpegImage",
-    "WEBP": "WebPImage",
-    "TIFF": "TiffImage",
-    "BMP": "BmpImage",
-    "GIF": "GifImage",
-    "AVIF": "AvifImage",
+    "PNG": ("PIL.PngImagePlugin", "PngImageFile"),
+    "JPEG": ("PIL.JpegImagePlugin", "JpegImageFile"),
+    "WEBP": ("PIL.WebPImagePlugin", "WebPImageFile"),
+    "TIFF": ("PIL.TiffImagePlugin", "TiffImageFile"),
+    "BMP": ("PIL.BmpImagePlugin", "BmpImageFile"),
+    "GIF": ("PIL.GifImagePlugin", "GifImageFile"),
+    "AVIF": ("PIL.AvifImagePlugin", "AvifImageFile"),
+    "HEIF": ("pillow_heif", "HeifImageFile"),
 }
-_FIRST_FRAME = ("GIF", "AVIF")  # of which the first frame is read where no other is asked for
+_HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+# Of these the first frame, or the main one, is read where no other is asked for.
+_FIRST_FRAME = ("GIF", "AVIF", "HEIF")
 _WEBP_LOSSY = b"VP8 "
 
 
@@ -81,14 +86,14 @@ class Decoded(NamedTuple):
     """The contents of a picture file.
 
     Attributes:
-        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF``, ``BMP``, ``GIF`` or ``AVIF``.
+        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF``, ``BMP``, ``GIF``, ``AVIF`` or ``HEIF``.
         samples: ``(H, W, C)``, upright: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha.
         full_scale: The sample that means white, or opaque.
         icc_profile: Colour profile of the samples.
         exif: EXIF block without the orientation.
         text: The text entries of a PNG, by keyword.
-        lossy: Whether the file stores the picture with loss: JPEG, lossy WebP, AVIF, JPEG inside
-            TIFF.
+        lossy: Whether the file stores the picture with loss: JPEG, lossy WebP, AVIF, HEIF, JPEG
+            inside TIFF.
         num_frames: Pages or frames of the file.
         metadata: What else the file says.
     """
@@ -219,7 +224,7 @@ def _is_lossy(file: BinaryIO, format_name: str) -> bool:
     if format_name == "TIFF":
         tags: Any = _open(file, format_name).tag_v2  # type: ignore[attr-defined]
         return tags.get(_TIFF_COMPRESSION) in _TIFF_JPEG
-    return format_name in ("JPEG", "AVIF")
+    return format_name in ("JPEG", "AVIF", "HEIF")
 
 
 def _webp_chunks(file: BinaryIO) -> set[bytes]:
@@ -308,11 +313,20 @@ def _format_by_content(path: Path, file: BinaryIO) -> str:
         return "WEBP"
     if start[4:] in (b"ftypavif", b"ftypavis"):
         return "AVIF"
+    if start[4:8] == b"ftyp" and start[8:] in _HEIF_BRANDS:
+        _require_heif(path)
+        return "HEIF"
     for signature, format_name in _SIGNATURES.items():
         if start.startswith(signature):
             return format_name
     text = f"is not a PNG, JPEG, WebP, TIFF, BMP, GIF or AVIF picture (it begins with {start!r})"
     raise image_error(path, f"{text}; if it is a picture of another kind, convert it to PNG")
+
+
+def _require_heif(path: Path) -> None:
+    if find_spec("pillow_heif") is None:
+        text = "is a HEIC picture, and pillow-heif is not installed to read it"
+        raise image_error(path, f"{text}; pip install pillow-heif, or convert it to PNG")
 
 
 @lru_cache(maxsize=1)
@@ -333,8 +347,8 @@ def _open(file: BinaryIO, format_name: str) -> "ImageFile":
     if format_name == "TIFF":
         _silence_libtiff()
     file.seek(0)
-    name = _PLUGINS[format_name]  # not Image.open, which would try other formats, too
-    plugin: Any = getattr(import_module(f"PIL.{name}Plugin"), f"{name}File")
+    module, name = _PLUGINS[format_name]  # not Image.open, which would try other formats, too
+    plugin: Any = getattr(import_module(module), name)
     image: ImageFile = plugin(file)
     return image
 
@@ -349,8 +363,8 @@ def _open_frame(
         raise image_error(path, f"{text}; choose it with `frame`, 0 to {num_frames - 1}")
     if frame is not None and not 0 <= frame < num_frames:
         raise image_error(path, f"has no frame {frame}; its last one is {num_frames - 1}")
-    if frame:
-        image.seek(frame)
+    if frame is not None:
+        image.seek(frame)  # to 0, too: a HEIC file opens at the picture that it calls the main one
     _check_size(path, file, _declared(image, format_name), limits)
     return image
 

@@ -33,7 +33,8 @@ class ImageMeta:
     """What a picture file holds besides its colours; `write_image` puts it back.
 
     Attributes:
-        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF``, ``BMP``, ``GIF`` or ``AVIF``, by content.
+        format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF``, ``BMP``, ``GIF``, ``AVIF`` or ``HEIF``, by
+            content.
         channels: 1 for grey, 3 for colour; alpha is not counted.
         bits: 8 or 16 per sample; 16 also stands for floating point.
         alpha: Opacity, ``(1, 1, H, W)`` in ``[0, 1]``. Whoever enlarges the picture enlarges it
@@ -61,6 +62,8 @@ def read_image(
 ) -> tuple[Tensor, ImageMeta]:
     """Read a PNG, JPEG, WebP, TIFF, BMP, GIF or AVIF picture, known by its content, not its name.
 
+    HEIC pictures, as iPhones take them, are read where the package pillow-heif is installed.
+
     The EXIF orientation is applied. Palettes become RGB, CMYK becomes sRGB (through its profile
     where it has a usable one), single bits become grey, and a floating-point TIFF must lie in
     ``[0, 1]``. All 16 bits of grey and of colour are kept.
@@ -69,7 +72,7 @@ def read_image(
         path: The file.
         max_pixels: A picture with more pixels is refused before it is decoded.
         frame: The page or frame to read, from 0. Without it a file with several is refused, since
-            the others would be lost; of a GIF or AVIF the first frame is read.
+            the others would be lost; of a GIF, AVIF or HEIC the first frame is read.
 
     Returns:
         The colours, ``(1, C, H, W)`` float32 in ``[0, 1]`` with C = 1 for grey and 3 for RGB, and
@@ -98,6 +101,16 @@ class Raster:
     def shape(self) -> tuple[int, ...]:
         """``(1, C, H, W)``."""
         return self._planes.shape
+
+    @property
+    def full_scale(self) -> int:
+        """The sample that means white."""
+        return self._full_scale
+
+    @property
+    def highest(self) -> float:
+        """The largest sample."""
+        return float(self._planes.max())
 
     @property
     def num_bytes(self) -> int:

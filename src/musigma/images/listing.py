@@ -22,10 +22,10 @@ FORMAT_OF_SUFFIX = {
 SCIENCE_SUFFIXES = {".fits": "FITS", ".fit": "FITS", ".fts": "FITS", ".exr": "EXR"}
 """Suffixes of scientific files, with their formats. GeoTIFF and OME-TIFF have those of TIFF."""
 
-READ_ONLY = (".avif", ".gif")
+READ_ONLY = (".avif", ".gif", ".heic", ".heif", ".hif")
 """Suffixes of further pictures that can be read; their results are written as PNG."""
 
-OTHER_PICTURES = (".dng", ".heic", ".heif", ".jp2", ".jxl", ".psd", ".svg")
+OTHER_PICTURES = (".dng", ".jp2", ".jxl", ".psd", ".svg")
 """Suffixes of pictures that cannot be read here; the error says so."""
 
 

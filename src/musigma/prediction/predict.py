@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from musigma.functional.color import match_channels
+from musigma.functional.equal_channels import grey_if_equal
 from musigma.images.conversion import ImageLike, as_batch
 from musigma.networks import Network
 from musigma.prediction.engines.base import Engine
@@ -62,8 +63,9 @@ def predict(
 ) -> Prediction:
     """Restore an image or a batch of images, tile by tile; the result is in host memory.
 
-    A grey image goes through a colour network as three equal channels and comes back grey. Several
-    threads may call this function for one network.
+    A grey image goes through a colour network as three equal channels and comes back grey. An image
+    of three equal channels comes back as three equal channels from a network that takes the noise
+    level. Several threads may call this function for one network.
 
     Args:
         network: On the device where it should run. A network in training mode is run as it would
@@ -107,6 +109,7 @@ def predict_strips(
     image: Image,
     *,
     noise_std: float | None = None,
+    num_channels: int | None = None,
     engine: Engine | None = None,
     tile: int | None = None,
     memory: int = DEFAULT_MEMORY,
@@ -116,14 +119,20 @@ def predict_strips(
 
     Neither the image nor the result need be in memory as a whole: a tile of the image is read when
     it is its turn, and `memory` also holds the rows that are being made. Arguments are those of
-    `predict`, but for an image that is ``(1, C, H, W)`` float32 in ``[0, 1]``.
+    `predict`, but for an image that is ``(1, C, H, W)`` float32 in ``[0, 1]``, and `num_channels`:
+    a grey result is repeated so many times.
     """
     is_grey = _is_grey(network, image)
+    num_channels = num_channels or (1 if is_grey else network.out_channels)
+    if network.takes_noise_level and not is_grey:
+        image = grey_if_equal(image)
+        is_grey = image.shape[1] < network.out_channels
     if is_grey and noise_std is not None:
         noise_std *= GREY_NOISE_FACTOR
     return Strips(
         network,
         _with_noise_level(network, image, noise_std),
+        num_channels=num_channels,
         engine=TorchEngine(network) if engine is None else engine,
         is_grey=is_grey,
         tile=tile,
@@ -148,6 +157,7 @@ class Strips(Iterator[Prediction]):
         image: Image,
         *,
         engine: Engine,
+        num_channels: int | None = None,
         is_grey: bool = False,
         tile: int | None = None,
         memory: int = DEFAULT_MEMORY,
@@ -157,8 +167,8 @@ class Strips(Iterator[Prediction]):
         self.is_grey, self.tile, self.memory = is_grey, tile, memory
         self.progress = progress
         height, width = image.shape[-2:]
-        channels = 1 if is_grey else network.out_channels
-        self.shape = (1, channels, height * network.scale, width * network.scale)
+        self.num_channels = num_channels or network.out_channels
+        self.shape = (1, self.num_channels, height * network.scale, width * network.scale)
         self.num_tiles = 0
         self._tiles = self._plan(height, width)
         self._strips = self._generate(height, width)
@@ -196,7 +206,7 @@ class Strips(Iterator[Prediction]):
                 if self.progress:
                     self.progress(num_done, len(self._tiles))
                 if strip is not None:
-                    yield strip
+                    yield _with_channels(strip, self.num_channels)
 
     def _run(self, pieces: Tensor) -> list[Prediction]:
         """Run equal tiles together, or one by one or in parts where they do not fit the device."""
@@ -300,6 +310,13 @@ def _read(image: Image, tile: Tile, *, is_grey: bool) -> Tensor:
     if is_grey:
         piece = torch.cat([match_channels(piece[:, :1], 3), piece[:, 1:]], dim=1)
     return piece
+
+
+def _with_channels(strip: Prediction, num_channels: int) -> Prediction:
+    """Repeat the rows of a grey result, where an image of equal channels comes back as it came."""
+    mean, sigma = strip
+    sigma = None if sigma is None else match_channels(sigma, num_channels)
+    return Prediction(match_channels(mean, num_channels), sigma)
 
 
 def _batches(tiles: list[Tile], max_pixels: int) -> Iterator[list[Tile]]:

@@ -2,8 +2,9 @@
 
 from typing import NamedTuple
 
+from musigma.functional.noise import noise_of
 from musigma.functional.picture_statistics import PictureStatistics
-from musigma.images.image_io import OpenedImage
+from musigma.images.image_io import ImageMeta
 from musigma.restoration.options import Options
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.guard import Reference, unlike
@@ -29,7 +30,7 @@ class Promise(NamedTuple):
 
 def promise_for(
     calibration: Calibration,
-    picture: OpenedImage,
+    meta: ImageMeta,
     options: Options,
     statistics: PictureStatistics | None = None,
 ) -> Promise:
@@ -37,12 +38,12 @@ def promise_for(
 
     Args:
         calibration: The calibration of the model.
-        picture: The picture as it was read.
+        meta: What the file of the picture says; one channel where red, green and blue are equal.
         options: With the engine that runs and the noise level of this picture.
         statistics: What was measured in the picture. Where it is left out, the picture is not
             compared with those of the calibration.
     """
-    reason = _reason_in_picture(calibration, picture, options)
+    reason = _reason_in_picture(calibration, meta, options)
     return _promise(calibration, options, statistics, reason)
 
 
@@ -90,7 +91,7 @@ def _reason_in_format(calibration: Calibration, format_name: str) -> str | None:
         return None
     if format_name == "array":
         return "it may hold measured values, and the model is calibrated on photographs"
-    return f"it is a {format_name} file, and the model is calibrated on photographs"
+    return "it holds measured values, and the model is calibrated on photographs"
 
 
 def _reason_in_calibration(calibration: Calibration) -> str | None:
@@ -119,10 +120,7 @@ def _reason_in_noise(calibration: Calibration, options: Options) -> str | None:
     return None
 
 
-def _reason_in_picture(
-    calibration: Calibration, picture: OpenedImage, options: Options
-) -> str | None:
-    meta = picture.meta
+def _reason_in_picture(calibration: Calibration, meta: ImageMeta, options: Options) -> str | None:
     num_channels = (calibration.protocol or {}).get("channels", meta.channels)
     if options.noise_std is not None and meta.channels < num_channels:
         return "it is grey, and the model is calibrated for noise in colours"
@@ -151,7 +149,9 @@ def _reason_in_statistics(
     if calibration.reference is None or statistics is None:
         return None
     reference = Reference.from_dict(calibration.reference)
-    sentences = unlike(reference, statistics, noise_std=options.noise_std)
+    # A level that was estimated need not be compared with another estimate.
+    told = noise_of(statistics).std if options.estimate_noise else options.noise_std
+    sentences = unlike(reference, statistics, noise_std=told)
     clauses = [sentence[0].lower() + sentence[1:].rstrip(".") for sentence in sentences]
     return "; ".join(clauses) or None
 

@@ -10,15 +10,16 @@ from pathlib import Path
 
 from torch import Tensor
 
+from musigma.functional.equal_channels import grey_if_equal
 from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
-from musigma.functional.picture_statistics import PictureStatistics, measure
-from musigma.functional.poisson_gaussian import growth_of
+from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
+from musigma.functional.poisson_gaussian import growth_of, level_of
 from musigma.functional.resize import resize
-from musigma.images.image_io import OpenedImage, Raster, open_image
+from musigma.images.image_io import MAX_PIXELS, ImageMeta, OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
 from musigma.images.science.image import FormatName
 from musigma.images.science.recognise import science_format
-from musigma.images.science.value_range import stored_normalisation
+from musigma.images.science.value_range import SMALL_SHARE, stored_normalisation
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
@@ -299,16 +300,20 @@ def read_picture(
     if options.coverage is not None:
         calibration = model.require_calibration(options.coverage)
     picture = open_image(
-        source.path, max_pixels=options.max_pixels, frame=options.frame, memory=options.memory
+        source.path,
+        max_pixels=options.max_pixels or MAX_PIXELS,
+        frame=options.frame,
+        memory=options.memory,
     )
     options = replace(options, memory=_memory_for_tiles(model, source, picture, options))
-    statistics = measure(picture.colours)
+    seen = grey_if_equal(picture.colours)
+    statistics = measure(seen)
     noise = noise_of(statistics)
     if options.estimate_noise:
-        noise = _estimate_noise(source, picture.colours, statistics)
+        noise = _estimate_noise(source, seen, statistics)
         options = replace(options, noise_std=noise.std)
     if model.scale == 1 and noise.is_white:
-        noise = noise._replace(growth=growth_of(_middle(picture.colours)))
+        noise = noise._replace(growth=growth_of(_middle(seen)))
     if engine is not None:
         # What "auto" has chosen; the self-ensemble adds a second word to the name.
         options = replace(options, engine=engine.name.split()[0])
@@ -322,7 +327,13 @@ def read_picture(
         calibration=calibration,
         picture=picture,
         noise=noise,
-        promise=_promise(calibration, picture, options, statistics, is_resized=size != enlarged),
+        promise=_promise(
+            calibration,
+            replace(picture.meta, channels=seen.shape[1]),
+            options,
+            statistics,
+            is_resized=size != enlarged,
+        ),
         size=size,
         stamp=stamp,
         start=start,
@@ -355,7 +366,7 @@ def fitted_size(
 
 def _promise(
     calibration: Calibration | None,
-    picture: OpenedImage,
+    meta: ImageMeta,
     options: Options,
     statistics: PictureStatistics,
     *,
@@ -363,7 +374,7 @@ def _promise(
 ) -> Promise | None:
     if calibration is None:
         return None
-    promise = promise_for(calibration, picture, options, statistics)
+    promise = promise_for(calibration, meta, options, statistics)
     if not is_resized:
         return promise
     reason = "it was resized, and the promise is for the result of the network"
@@ -459,6 +470,8 @@ def _warnings(job: Job) -> list[str]:
         warnings.append(
             f"It holds {meta.num_frames} frames, and the first one was used; --frame chooses."
         )
+    if meta.format == "TIFF" and meta.bits == 16 and meta.channels == 1:
+        warnings += _range_warnings(job.picture.colours)
     if options.estimate_noise and not job.noise.is_white:
         warnings.append(
             f"The noise, of about {job.noise.std:.3g} levels, is not white: JPEG or smoothing has "
@@ -468,16 +481,28 @@ def _warnings(job: Job) -> list[str]:
     return warnings
 
 
+def _range_warnings(samples: Raster) -> list[str]:
+    """Say that measured values fill a small part of 16 bits, so that a network sees them dark."""
+    highest, full_scale = samples.highest, samples.full_scale
+    if highest >= SMALL_SHARE * full_scale:
+        return []
+    return [
+        f"Its values reach {highest:g} of {full_scale}, so that the network sees a dark picture; "
+        f"if they are measured values, --range 0,{highest:g} suits better."
+    ]
+
+
 def _estimate_noise(
-    source: ImageSource, colours: Raster, statistics: PictureStatistics
+    source: ImageSource, colours: Windowed, statistics: PictureStatistics
 ) -> NoiseEstimate:
     try:
-        return noise_of(statistics, white_std=estimate_noise_std(_middle(colours)))
+        middle = _middle(colours)
+        return noise_of(statistics, white_std=level_of(middle, estimate_noise_std(middle)))
     except ImageError as error:
         raise image_error(source.path, str(error)) from error
 
 
-def _middle(image: Raster) -> Tensor:
+def _middle(image: Windowed) -> Tensor:
     """Return at most `NOISE_SIDE` rows and columns from the middle of an image."""
     parts = []
     for length in image.shape[2:]:

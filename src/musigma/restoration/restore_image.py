@@ -1,5 +1,6 @@
 """From an image to its restored form, in strips, as the options of a restoration ask for it."""
 
+from musigma.functional.equal_channels import grey_if_equal
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Image, Progress, Strips, predict_strips
@@ -15,12 +16,18 @@ def restore_image(
     engine: Engine | None = None,
     progress: Progress | None = None,
 ) -> Strips:
-    """Return a restored image in strips; the network gets the noise level if it takes one."""
+    """Return a restored image in strips; the network gets the noise level if it takes one.
+
+    An image whose red, green and blue are equal is restored as the grey image that it is, so that
+    it gets no tint. A network of somebody else is given what it was asked for.
+    """
     if model.takes_noise_level and options.noise_std is None:
         raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
+    seen = image if model.network.info.is_black_box else grey_if_equal(image)
     return predict_strips(
         model.network,
-        image,
+        seen,
+        num_channels=None if seen is image else image.shape[1],
         noise_std=options.noise_std if model.takes_noise_level else None,
         engine=engine,
         tile=options.tile,

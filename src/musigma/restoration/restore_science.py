@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from musigma.functional.equal_channels import grey_if_equal
 from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
-from musigma.functional.picture_statistics import PictureStatistics, measure
-from musigma.functional.poisson_gaussian import growth_of
+from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
+from musigma.functional.poisson_gaussian import growth_of, level_of
 from musigma.functional.resize import resize
 from musigma.images.image_io import BAND
 from musigma.images.listing import ImageSource, image_error
@@ -208,8 +209,9 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
     options = replace(options, engine=engine.name.split()[0])
     options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
     looked_at = groups[0] if groups[0].shape[1] in (1, 3) else groups[0].first_plane()
-    statistics = measure(looked_at)
-    noise = _noise(model, looked_at, statistics, options)
+    seen = grey_if_equal(looked_at)
+    statistics = measure(seen)
+    noise = _noise(model, seen, statistics, options)
     if options.estimate_noise:
         options = replace(options, noise_std=noise.std)
     calibration = model.calibration
@@ -230,11 +232,12 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
 
 
 def _noise(
-    model: Model, planes: NormalisedPlanes, statistics: PictureStatistics, options: Options
+    model: Model, planes: Windowed, statistics: PictureStatistics, options: Options
 ) -> NoiseEstimate:
     noise = noise_of(statistics)
     if options.estimate_noise:
-        noise = noise_of(statistics, white_std=estimate_noise_std(_middle(planes)))
+        middle = _middle(planes)
+        noise = noise_of(statistics, white_std=level_of(middle, estimate_noise_std(middle)))
     if model.scale == 1 and noise.is_white:
         noise = noise._replace(growth=growth_of(_middle(planes)))
     return noise
@@ -446,7 +449,7 @@ def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Prog
     return lambda done, total: progress(index * total + done, num_groups * total)
 
 
-def _middle(planes: NormalisedPlanes) -> Tensor:
+def _middle(planes: Windowed) -> Tensor:
     starts = [max(0, length - NOISE_SIDE) // 2 for length in planes.shape[2:]]
     return planes[tuple(slice(start, start + NOISE_SIDE) for start in starts)]
 

@@ -47,6 +47,7 @@ def repeated_blocks(network: nn.Module) -> list[nn.Module]:
 
 def compile_blocks(blocks: list[nn.Module], **options: Any) -> None:
     """Compile each block in place, for inputs of one size; options go to `torch.compile`."""
+    block: Any  # some versions of torch have types for this method, others have none
     for block in blocks:
         block.compile(fullgraph=True, dynamic=False, **options)
 

@@ -38,7 +38,7 @@ class Step:
     Args:
         recipe: Settings of the run.
         network: The network with its initial weights.
-        objective: The loss to minimize.
+        objective: The loss to minimize; or the first one, and the one that closes the run.
         bank: Source of the patches.
         device: Where to compute.
         rank: Number of this process.
@@ -49,7 +49,7 @@ class Step:
         self,
         recipe: Recipe,
         network: Network,
-        objective: Objective,
+        objective: Objective | Sequence[Objective],
         bank: Bank,
         *,
         device: torch.device,
@@ -70,7 +70,9 @@ class Step:
         )
         self.network = network.to(device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.objective = objective.to(device)
+        objectives = [objective] if isinstance(objective, Objective) else objective
+        self.objectives = [each.to(device) for each in objectives]
+        self.closing = torch.zeros((), device=device)  # 1 where the last objective counts
         self.half = recipe.precision == "bf16" and device.type == "cuda"
         self.working_copy = (
             half_copy(self.network, torch.bfloat16, share_buffers=True)
@@ -205,9 +207,12 @@ class Step:
             prediction = self.working_copy(degraded)
         mean, sigma = prediction
         prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
-        return self.objective(
-            prediction, patches.target, degraded=degraded, counted=patches.counted
-        )
+        losses = [
+            objective(prediction, patches.target, degraded=degraded, counted=patches.counted)
+            for objective in self.objectives
+        ]
+        # A captured step cannot branch, so it computes both; the other one has the weight 0.
+        return torch.lerp(losses[0], losses[-1], self.closing) if len(losses) > 1 else losses[0]
 
     def _defer(self) -> None:
         # The kernel is for half precision, which only the working copy uses.

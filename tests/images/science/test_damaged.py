@@ -36,6 +36,26 @@ def error_of(path):
 
 
 @pytest.mark.parametrize("name", ["a.tif", "a.ome.tif", "a.fits", "a.exr"])
+def test_more_pixels_than_the_limit_are_refused(tmp_path, name):
+    write_sample(tmp_path / name)
+    with pytest.raises(ImageError, match=r"planes of 450 pixels .* limit of 449; .*`max_pixels`"):
+        restored(bicubic(), tmp_path / name, value_range=(0, 3000), max_pixels=449)
+    assert restored(bicubic(), tmp_path / name, value_range=(0, 3000), max_pixels=450)
+
+
+def test_a_sparse_file_of_a_few_bytes_is_refused(tmp_path):
+    rasterio = pytest.importorskip("rasterio", reason="needs rasterio (musigma[science])")
+    size = {"width": 100_000, "height": 100_000, "count": 1, "dtype": "uint8"}
+    blocks = {"tiled": True, "blockxsize": 4096, "blockysize": 4096, "sparse_ok": True}
+    crs = {"crs": "EPSG:32632", "transform": rasterio.Affine(10, 0, 5e5, 0, -10, 54e5)}
+    path = tmp_path / "sparse.tif"
+    rasterio.open(path, "w", driver="GTiff", **size, **blocks, **crs).close()
+    assert path.stat().st_size < 20_000
+    with pytest.raises(ImageError, match=r"declares planes of 10,000,000,000 pixels, and has \d"):
+        restored(bicubic(), path)
+
+
+@pytest.mark.parametrize("name", ["a.tif", "a.ome.tif", "a.fits", "a.exr"])
 def test_damaged_bytes(tmp_path, name, monkeypatch):
     # The libraries tell of damage in their own ways, too.
     monkeypatch.setattr(logging.getLogger("tifffile"), "disabled", True)

@@ -71,7 +71,7 @@ def test_labels_are_repeated(tmp_path):
 
 def test_a_huge_picture_is_refused_before_it_is_read(tmp_path):
     write(tmp_path / "a.exr", bright(np.float16))
-    with pytest.raises(ImageError, match="its pictures of 450 pixels are larger than the limit"):
+    with pytest.raises(ImageError, match="its planes of 450 pixels are more than the limit of 449"):
         restored(bicubic(2), tmp_path / "a.exr", max_pixels=449)
 
 

@@ -125,6 +125,19 @@ def test_a_grey_image_goes_through_as_three_equal_channels():
     torch.testing.assert_close(grey, colour.mean(1, keepdim=True))
 
 
+def test_equal_channels_are_a_grey_image_in_three_copies():
+    network = with_sigma(create("drunet", scale=1, **TINY), width=8, depth=1).eval()
+    image = torch.rand(1, 1, 300, 9)
+    grey = predict(network, image, noise_std=25)
+    colour = predict(network, image.expand(1, 3, 300, 9), noise_std=25)
+    torch.testing.assert_close(colour.mean, grey.mean.expand(1, 3, 300, 9))
+    torch.testing.assert_close(colour.sigma, grey.sigma.expand(1, 3, 300, 9))
+    almost = image.repeat(1, 3, 1, 1)
+    almost[0, 2, 299, 8] += 0.1  # one value of the last row makes it a picture in colours
+    told = predict(network, almost, noise_std=25).mean
+    assert (told - colour.mean)[..., :200, :].abs().max() > 1e-6
+
+
 def test_wrong_channels_are_explained():
     colour, grey = (create(name, scale=1, **TINY).eval() for name in ("drunet", "drunet-grey"))
     with pytest.raises(ImageError, match="takes 3 channels and the image has 2"):

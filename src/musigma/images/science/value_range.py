@@ -16,7 +16,9 @@ from musigma.images.science.image import ScienceImage, Values
 from musigma.types import ConfigError
 
 _GRID, _SIDE = 8, 64  # windows along each axis that are looked at, and their side
-_SMALL_SHARE = 0.25
+SMALL_SHARE = 0.25
+"""Values that fill less of their range are dark to a network; the user is told."""
+
 STORED = "stored with the weights"
 
 
@@ -205,7 +207,7 @@ def range_warnings(value_range: ValueRange, samples: list[Sampled]) -> list[str]
             f"The range of its values, {low:g} to {high:g}, was measured; give --range, so that "
             "all files are treated alike."
         ]
-    if high - value_range.low < _SMALL_SHARE * value_range.span:
+    if high - value_range.low < SMALL_SHARE * value_range.span:
         text = f"Its values lie between {low:g} and {high:g}, and the range is"
         return [f"{text} {value_range.low:g} to {value_range.high:g}; --range suits better."]
     return []

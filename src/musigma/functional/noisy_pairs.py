@@ -2,19 +2,19 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from musigma.degradations.pairs import Pair
+from musigma.functional.poisson_gaussian import PoissonGaussian, fit_law
 from musigma.types import DataError
 
-Floats = NDArray[np.float64]
+Pair = tuple[Tensor, Tensor]
+"""Two pictures of a scene, ``(1, C, H, W)`` in ``[0, 1]``."""
 
 NUM_BINS = 32
 LEAST_VALUES = 1000
@@ -34,27 +34,36 @@ MAX_OFFSET = 1.0 / 255
 
 
 @dataclass(frozen=True)
-class NoiseModel:
+class MeasuredNoise:
     """Noise whose variance depends on the signal, for images in ``[0, 1]``.
 
-    A sensor has noise of the variance ``std^2 + gain * signal``. In a file it is less near black
-    and white, where values are cut off; so it is also known as it was measured, by signal.
+    In a file the noise is less near black and white than its law says, because values are cut off
+    there; so it is also known as it was measured, by signal.
 
     Attributes:
-        std: Standard deviation of the part that is the same everywhere.
-        gain: Variance over signal, of the part that grows with the light.
+        law: How the variance grows with the signal where nothing is cut off; its black is 0.
         signals: Where the variance was measured, increasing; empty where it was not.
         variances: What was measured there.
 
     Example:
-        >>> NoiseModel(std=0.1, gain=0.5).variance(torch.tensor([-1.0, 0.0, 0.5]))
+        >>> noise = MeasuredNoise(PoissonGaussian(gain=127.5, std=25.5, black=0.0))
+        >>> noise.variance(torch.tensor([-1.0, 0.0, 0.5]))
         tensor([0.0100, 0.0100, 0.2600])
     """
 
-    std: float
-    gain: float
+    law: PoissonGaussian
     signals: tuple[float, ...] = ()
     variances: tuple[float, ...] = ()
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the part that is the same everywhere, on the scale of images."""
+        return self.law.std / 255
+
+    @property
+    def gain(self) -> float:
+        """Variance over signal, of the part that grows with the light, on the scale of images."""
+        return self.law.gain / 255
 
     def variance(self, signal: Tensor) -> Tensor:
         """Return the variance of the noise at each value, by straight lines between those measured.
@@ -64,25 +73,25 @@ class NoiseModel:
         """
         signal = signal.clamp(0, 1)
         if not self.signals:
-            return self.std**2 + self.gain * signal
+            return self.law.variance(signal)
         values = np.interp(signal.double().cpu().numpy(), self.signals, self.variances)
         return torch.from_numpy(values).to(signal)
 
-    def times(self, ratio: float) -> "NoiseModel":
+    def times(self, ratio: float) -> "MeasuredNoise":
         """Return noise of another size; `ratio` is that of the variances."""
-        variances = tuple(ratio * variance for variance in self.variances)
-        return NoiseModel(self.std * ratio**0.5, self.gain * ratio, self.signals, variances)
+        law = self.law._replace(gain=self.law.gain * ratio, std=self.law.std * ratio**0.5)
+        return replace(self, law=law, variances=tuple(ratio * value for value in self.variances))
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return plain values, on the scale of images."""
         lists = {"signals": list(self.signals), "variances": list(self.variances)}
-        return asdict(self) | lists
+        return {"std": self.std, "gain": self.gain} | lists
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "NoiseModel":
+    def from_json(cls, values: Mapping[str, Any]) -> "MeasuredNoise":
         """Return what `as_json` described."""
-        signals, variances = (tuple(values[key]) for key in ("signals", "variances"))
-        return cls(values["std"], values["gain"], signals, variances)
+        law = PoissonGaussian(gain=255 * values["gain"], std=255 * values["std"], black=0.0)
+        return cls(law, tuple(values["signals"]), tuple(values["variances"]))
 
 
 class Difference(NamedTuple):
@@ -108,7 +117,7 @@ class Difference(NamedTuple):
         return not (is_shifted or is_brighter)
 
 
-def fit_noise(pairs: Iterable[Pair]) -> NoiseModel:
+def fit_noise(pairs: Iterable[Pair]) -> MeasuredNoise:
     """Estimate the noise of pairs of noisy pictures, both of which have the same noise.
 
     The variance of their difference is twice that of the noise. It is collected by the brightness
@@ -118,45 +127,32 @@ def fit_noise(pairs: Iterable[Pair]) -> NoiseModel:
     Raises:
         DataError: The pictures of every pair are equal: there is no noise.
     """
-    counts, signal, variance = (np.zeros(NUM_BINS) for _ in range(3))
+    counts, signal, variance = torch.zeros(3, NUM_BINS, dtype=torch.float64)
     for first, second in pairs:
         level = _smoothed((first + second) / 2).flatten().double()
         noise = ((first - second).square() / 2).flatten().double()
         bins = (level * NUM_BINS).long().clamp(0, NUM_BINS - 1)
-        counts += torch.bincount(bins, minlength=NUM_BINS).numpy()
-        signal += torch.bincount(bins, weights=level, minlength=NUM_BINS).numpy()
-        variance += torch.bincount(bins, weights=noise, minlength=NUM_BINS).numpy()
+        counts += torch.bincount(bins, minlength=NUM_BINS)
+        signal += torch.bincount(bins, weights=level, minlength=NUM_BINS)
+        variance += torch.bincount(bins, weights=noise, minlength=NUM_BINS)
     if not variance.sum():
         raise DataError(
             "the two pictures of every pair are equal, so there is no noise between them; "
             "--noisy-pairs needs two exposures of each scene"
         )
-    used = counts >= min(LEAST_VALUES, counts.max())
-    counts, levels, variances = (
+    used = counts >= counts.max().clamp(max=LEAST_VALUES)
+    counts, signals, variances = (
         counts[used],
         signal[used] / counts[used],
         variance[used] / counts[used],
     )
-    margins = CLIPPED_WITHIN * np.sqrt(variances)
-    whole = (levels > margins) & (levels < 1 - margins)
-    chosen = whole if counts[whole].sum() > 0.1 * counts.sum() else np.ones_like(whole)
-    line = _fit_line(levels[chosen], variances[chosen], counts[chosen])
-    return replace(line, signals=tuple(levels.tolist()), variances=tuple(variances.tolist()))
-
-
-def _fit_line(level: Floats, noise: Floats, counts: Floats) -> NoiseModel:
-    """Fit a line without negative parts; a bin counts by the certainty of its variance."""
-    weights = counts / noise.clip(min=1e-12) ** 2
-    mean = np.average(noise, weights=weights)
-    centred = level - np.average(level, weights=weights)
-    spread = np.sum(weights * centred**2)
-    gain = float(np.sum(weights * centred * noise) / spread) if spread > 0 else 0.0
-    offset = float(mean - gain * np.average(level, weights=weights))
-    if gain <= 0:
-        return NoiseModel(std=float(mean) ** 0.5, gain=0.0)
-    if offset < 0:
-        return NoiseModel(std=0.0, gain=float(np.average(noise / level, weights=weights)))
-    return NoiseModel(std=offset**0.5, gain=gain)
+    margins = CLIPPED_WITHIN * variances.sqrt()
+    whole = (signals > margins) & (signals < 1 - margins)
+    chosen = whole if counts[whole].sum() > 0.1 * counts.sum() else torch.ones_like(whole)
+    # The error of a variance is proportional to it, and falls with the root of their number.
+    weights = counts / variances.clamp(min=1e-12) ** 2
+    law = fit_law(signals[chosen], variances[chosen], weights[chosen])
+    return MeasuredNoise(law, tuple(signals.tolist()), tuple(variances.tolist()))
 
 
 def measure_difference(pair: Pair) -> Difference:
