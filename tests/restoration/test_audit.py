@@ -38,6 +38,8 @@ def test_the_true_picture_and_the_models_own_result_are_not_flagged(model, pair)
     assert not own.is_flagged
     assert true.contradicted_share == 0
     assert own.outside_share < 0.01
+    assert own.wrong_share == pytest.approx(own.least_wrong_share, abs=0.01)
+    assert true.wrong_share > true.least_wrong_share
     assert "no more detail" in " ".join(true.in_words())
 
 
@@ -87,6 +89,7 @@ def test_the_overlay_colours_what_is_flagged_and_nothing_else(pair):
         outside_share=0.0,
         unlike=(),
         expected=target,
+        least_wrong_share=0.0,
     )
     picture = overlay(target, result)[0]
     coloured = picture.amax(0) > picture.amin(0) + 0.01

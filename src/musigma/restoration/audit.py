@@ -74,6 +74,8 @@ class Audit:
         outside_share: Share of the values, all channels, that lie outside.
         unlike: Sentences of `Model.check`: why the intervals may not hold for this picture.
         expected: What the model makes of the low-resolution picture, ``(1, C, H, W)``.
+        least_wrong_share: Share of the pixels that would be expected to be wrong if the enlargement
+            were just that.
     """
 
     coverage: float
@@ -85,6 +87,7 @@ class Audit:
     outside_share: float
     unlike: tuple[str, ...]
     expected: Tensor
+    least_wrong_share: float
 
     @property
     def outside(self) -> Tensor:
@@ -141,6 +144,7 @@ class Audit:
             "flagged": self.is_flagged,
             "coverage": self.coverage,
             "wrong_share": self.wrong_share,
+            "least_wrong_share": self.least_wrong_share,
             "wrong_levels": round(255 * WRONG),
             "outside_share": self.outside_share,
             "expected_share": 1 - self.coverage,
@@ -157,7 +161,8 @@ class Audit:
         expected, outside = 100 * (1 - self.coverage), 100 * self.outside_share
         sentences = [
             f"About {100 * self.wrong_share:.0f} % of the pixels are expected to be off by more "
-            f"than {255 * WRONG:.0f} of 255.",
+            f"than {255 * WRONG:.0f} of 255; of the model's own result "
+            f"{100 * self.least_wrong_share:.0f} % are.",
             f"{outside:.1f} % of the values lie outside the intervals of coverage "
             f"{self.coverage:g}; about {expected:.2g} % would in a true picture.",
         ]
@@ -176,8 +181,8 @@ class Audit:
                 f"{100 * self.invented_share:.1f} % with added detail and {100 * lost:.1f} % with "
                 "lost detail."
             )
-        if not self.is_flagged:
-            sentences.append("It shows no more detail than the small picture supports.")
+        more = "more" if self.is_flagged else "no more"
+        sentences.append(f"It shows {more} detail than the small picture supports.")
         sentences += [f"The intervals may not hold: {sentence}" for sentence in self.unlike]
         return sentences
 
@@ -214,16 +219,19 @@ def audit(
     # The small picture was cut off at 0 and 1 when it was made, too.
     error = (shrink(large, model.scale).clamp(0, 1) - small).abs()[0].amax(0)
     contradicts = error > TOLERANCE
+    std = model.std(prediction)
+    least_wrong = probability_of_wrong(torch.zeros_like(std), std)[0].amax(0)
     return Audit(
         coverage=share,
         score=score,
-        wrong_probability=probability_of_wrong(distance, model.std(prediction))[0].amax(0),
+        wrong_probability=probability_of_wrong(distance, std)[0].amax(0),
         added=(score > 1) & (more_detail > 0),
         contradicts=contradicts,
         invents=contradicts & (avg_pool2d(more_detail[None], model.scale)[0] > 0),
         outside_share=float((ratio > 1).float().mean()),
         unlike=tuple(model.check(small)),
         expected=mean,
+        least_wrong_share=float(least_wrong.mean()),
     )
 
 
