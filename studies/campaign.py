@@ -16,12 +16,13 @@ from typing import Any
 
 import torch
 
-from musigma.datasets.catalog import find_dataset
+from musigma.datasets.catalog import Dataset, find_dataset
 from musigma.datasets.patch_bank import Bank
 from musigma.degradations.pairs import PAIRS
+from musigma.evaluation.baseline_models import calibrated
 from musigma.evaluation.evaluate import evaluate_model
 from musigma.evaluation.record import Record
-from musigma.losses import Objective
+from musigma.losses import Objective, phases
 from musigma.model import Model, load, save
 from musigma.prediction.device import select_device_and_threads
 from musigma.training.recipe import Recipe, read_toml
@@ -38,6 +39,7 @@ from musigma.training.setup import (
 from musigma.training.step import Step
 from musigma.training.trainer import WEIGHTS, loop, protocol_of, save_weights
 from musigma.types import ConfigError, MusigmaError, nearest, short_repr
+from musigma.uncertainty.methods import DEFAULT_COVERAGE
 from studies.study_recipes import load_study_recipe
 
 PIECE = 15 * 2**20
@@ -68,6 +70,8 @@ class Plan:
         sets: Data sets on which the results are measured, besides the validation set.
         minutes: How long all runs together should take.
         keep: Whether the weights are kept.
+        zoo: Whether the entry stands for its network in the study over all networks. Its error bars
+            are calibrated before they are measured.
         records: Names of its records, if they do not follow from the name.
         finding: The result, as a sentence.
     """
@@ -81,6 +85,7 @@ class Plan:
     seeds: tuple[int, ...] = (0,)
     sets: tuple[str, ...] = ()
     keep: bool = True
+    zoo: bool = False
     records: tuple[str, ...] = ()
     finding: str = ""
 
@@ -93,6 +98,7 @@ class Plan:
                 recipe=_changed(base, objective or base.objective, seed),
                 sets=self.sets,
                 keep=self.keep,
+                calibrate=self.zoo,
                 minutes=self.minutes / len(self.names()),
             )
             for objective, seed in product(self.objectives or ("",), self.seeds)
@@ -117,6 +123,7 @@ class Job:
     sets: tuple[str, ...]
     keep: bool
     minutes: float
+    calibrate: bool = False
 
 
 def load_campaign(path: Path, *, only: Sequence[str] | None = None) -> list[Plan]:
@@ -294,6 +301,8 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
     model.network.to(select_device_and_threads(device))
     scores = []
     for name in filter(None, (job.recipe.validation, *job.sets)):
+        if job.calibrate and name != job.recipe.validation:
+            model = _calibrated(model, job.recipe)
         measured = measure_on(name, model, job.recipe)
         measured.save(folder / "evaluation" / f"{job.name}-{_measured_as(measured)}.json")
         if name == job.recipe.validation:
@@ -307,9 +316,20 @@ def measure_job(job: Job, folder: Path, device: str) -> str:
 
 def measure_on(name: str, model: Model, recipe: Recipe) -> Record:
     """Measure a model on a set in the way of its recipe: by made inputs, or by the set's own."""
-    pairs = recipe.degrade == PAIRS
-    dataset = find_dataset(name, scale=recipe.scale if pairs else None)
-    return evaluate_model(model, dataset, protocol_of(recipe, model.network))
+    return evaluate_model(model, _dataset(name, recipe), protocol_of(recipe, model.network))
+
+
+def _calibrated(model: Model, recipe: Recipe) -> Model:
+    """Return a model whose error bars, if it has any, are calibrated on the validation set."""
+    if not model.has_sigma or model.calibration or not recipe.validation:
+        return model
+    held_out = _dataset(recipe.validation, recipe)
+    protocols = [protocol_of(recipe, model.network)]
+    return calibrated(model, held_out, protocols, coverage=DEFAULT_COVERAGE)
+
+
+def _dataset(name: str, recipe: Recipe) -> Dataset:
+    return find_dataset(name, scale=recipe.scale if recipe.degrade == PAIRS else None)
 
 
 def _measured_as(record: Record) -> str:
@@ -360,7 +380,7 @@ def _changed(recipe: Recipe, objective: str, seed: int) -> Recipe:
     """Return a recipe with another objective and seed, and a sigma branch if it needs one."""
     if objective == recipe.objective:
         return replace(recipe, seed=seed)
-    needs_sigma = Objective(objective).needs_sigma
+    needs_sigma = any(Objective(part).needs_sigma for part in phases(objective))
     return replace(recipe, objective=objective, sigma=needs_sigma, seed=seed)
 
 
@@ -390,7 +410,7 @@ def _check(key: str, value: Any, title: str) -> None:
     """Refuse a value of the wrong type, and a name that would lead out of the output folder."""
     if key == "minutes":
         is_right, expected = _is_number(value) and 0 < value < MAX_MINUTES, "a number above zero"
-    elif key == "keep":
+    elif key in ("keep", "zoo"):
         is_right, expected = isinstance(value, bool), "true or false"
     elif key == "seeds":
         is_right = isinstance(value, list) and bool(value) and all(type(n) is int for n in value)

@@ -13,8 +13,10 @@ from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.record import Record, load_record
 from musigma.model import load
 from musigma.networks import weights_file
+from musigma.networks.weight_choices import CHOICES
 from musigma.training.recipe import Recipe, default_values
 from studies import photo_rows
+from studies.measured_weights import measured_weights
 from studies.unlike_inputs import INPUTS
 
 SETS = ("Set5", "Set14", "B100", "Urban100")
@@ -198,6 +200,34 @@ def _short_rows(
     ]
 
 
+def weights_table(records: Iterable[Record]) -> str:
+    """Size, fidelity, likelihood and time of the weights that people choose by a short name."""
+    numbers = measured_weights(records)
+    rows = []
+    for name, choice in CHOICES.items():
+        for scale in weights_file.shipped_weights().get(choice.weights, ()):
+            values = numbers[f"{choice.weights}-x{scale}"]
+            times = {key.startswith("NVIDIA"): t for key, t in values.get("times", {}).items()}
+            rows.append(
+                [
+                    f"`{name}` x{scale}",
+                    choice.purpose,
+                    f"{values['params'] / 1e6:.2f} M / {values['bytes'] / 1e6:.1f} MB",
+                    *(_score(values, "psnr_y", name) for name in ("B100", "Urban100")),
+                    _score(values, "pll", "B100"),
+                    f"{times[False]['s_per_megapixel']:.1f}" if False in times else "",
+                    f"{times[True]['ms']:.1f}" if True in times else "",
+                ]
+            )
+    headings = ["weights", "for", "size", "B100 (dB)", "Urban100 (dB)", "PLL, B100"]
+    headings += ["CPU, s per megapixel", "H200, ms for 640x360"]
+    return markdown(headings, rows, num_text=2)
+
+
+def _score(values: dict[str, Any], key: str, name: str) -> str:
+    return number(values[key][name], ".2f") if name in values.get(key, {}) else ""
+
+
 def unlike_inputs_table(records: Iterable[Record]) -> str:
     """PSNR and coverage of the shipped weights on inputs of many kinds."""
     by_model = {
@@ -313,6 +343,7 @@ TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "short fidelity": short_fidelity_table,
     "short coverage": short_coverage_table,
     "short speed": short_speed_table,
+    "weights": weights_table,
     "unlike inputs": unlike_inputs_table,
     "photo": photo_table,
     "photo x1": photo_clean_table,

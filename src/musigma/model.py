@@ -24,6 +24,7 @@ from musigma.hub import (
 from musigma.images.conversion import ImageLike, as_batch
 from musigma.model_file import read_model_file, read_wrapped_file
 from musigma.networks import Network, create, entries
+from musigma.networks.weight_choices import weights_named
 from musigma.networks.weights_file import (
     choose_scale,
     shipped_path,
@@ -377,10 +378,10 @@ def load(
     """Load shipped weights by name, or any weights file by its path.
 
     Args:
-        model: Name of shipped weights, such as ``photo`` or ``edsr-baseline``; a weights file of
-            musigma; a released file of a known network; or an ONNX file of ``musigma export``. A
-            file that is called like a network must be given with its folder, such as
-            ``./edsr-baseline``.
+        model: Name of shipped weights, such as ``photo`` or ``edsr-baseline``; one of ``fast``,
+            ``standard`` and ``large``, which stand for some of them; a weights file of musigma; a
+            released file of a known network; or an ONNX file of ``musigma export``. A file that is
+            called like a network must be given with its folder, such as ``./edsr-baseline``.
         scale: Zoom factor; needed for a name or a file that exists for several.
         value_range: Range that the layers of a bare state dict work in, where the file does not
             tell it: 255 for most released networks, 1 for networks trained with musigma.
@@ -392,7 +393,7 @@ def load(
         >>> load("bicubic", scale=2).scale
         2
     """
-    name = str(model)
+    name = weights_named(str(model))
     if network is not None:
         parts = read_wrapped_file(Path(model), network, scale=scale, trust=trust_network)
         return Model(**parts._asdict())

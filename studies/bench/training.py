@@ -1,9 +1,11 @@
 """The time of a training step, beside plain PyTorch loops: medians of one run on one machine."""
 
+import gc
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,13 +20,16 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler
 
 from musigma.datasets.patch_bank import Bank
 from musigma.losses import Objective
-from musigma.networks import create, macs
-from musigma.training.recipe import Recipe, load_recipe
-from musigma.training.setup import build_network
-from musigma.training.step import Step
+from musigma.networks import Network, create, macs, num_params, with_sigma
+from musigma.networks.model_card import on_meta
+from musigma.training.recipe import DRAWN_SHAPES, Recipe, load_recipe
+from musigma.training.setup import build_network, load_bank
+from musigma.training.step import Step, network_input
 
 Report = Callable[[str], None]
 WARM_UP = 20
+LOSS_STEPS = 10
+"""Steps whose mean loss is compared, at the beginning and at the end."""
 
 
 def bench_training(
@@ -84,10 +89,111 @@ def bench_training(
     }
 
 
-def time_ours(recipe: Recipe, bank: Bank, device: torch.device, num_steps: int) -> list[float]:
-    """Return the seconds of each of our steps."""
+def bench_networks(
+    networks: Mapping[str, Mapping[str, Recipe]],
+    *,
+    device: torch.device,
+    num_steps: int = 50,
+    report: Report = lambda _: None,
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Time the step of each network beside the plain loop; yield the name and its numbers.
+
+    Images are drawn by the program, since the time of a step does not depend on them. A network
+    that fails is reported with its error, and the others are still measured.
+
+    Args:
+        networks: By name, the recipes to measure by their objectives; the plain loop takes the
+            first of them.
+        device: Device to train on.
+        num_steps: Steps to time after the warm-up.
+        report: Called with a line of text for every network.
+    """
+    for name, recipes in networks.items():
+        try:
+            result = _bench_network(recipes, device, num_steps)
+            report(f"{name}: {result['times_faster_than_plain']:.1f} times the plain loop")
+        except Exception as error:  # noqa: BLE001  any error; the other networks are still measured
+            result = {"error": " ".join(str(error).split())[:500]}
+            report(f"{name} failed:\n{traceback.format_exc()}")
+        yield name, result
+
+
+def _bench_network(
+    recipes: Mapping[str, Recipe], device: torch.device, num_steps: int
+) -> dict[str, Any]:
+    first = next(iter(recipes.values()))
+    bank = drawn_bank(first, device)
+    _forget_earlier_steps(device)
+    plain = _summary(first, time_plain(first, _from_bank(first, bank), device, num_steps))
+    plain |= {"memory_gib": _peak_memory(device)}
+    ours = {text: measure_step(recipe, bank, device, num_steps) for text, recipe in recipes.items()}
+    fastest = plain["median_ms"] / ours[first.objective]["median_ms"]
+    return {
+        "timings": {"plain loop": plain, **ours},
+        "times_faster_than_plain": fastest,
+        "params": num_params(meta_network(first)),
+        "batch": first.batch,
+        "patch": first.patch,
+        "precision": first.precision,
+        "compiled": first.compile,
+    }
+
+
+def drawn_bank(recipe: Recipe, device: torch.device) -> Bank:
+    """Return a bank of images that are drawn by the program."""
+    return load_bank(replace(recipe, data=(DRAWN_SHAPES,), shrink=()), device)
+
+
+def measure_step(
+    recipe: Recipe, bank: Bank, device: torch.device, num_steps: int
+) -> dict[str, float]:
+    """Train for some steps; return the time of a step, its memory, and how the loss fell."""
+    _forget_earlier_steps(device)
+    start = time.perf_counter()
+    step = _prepared_step(recipe, bank, device)
+    seconds = time.perf_counter() - start
+    first = _mean_loss(step)
+    times = _time(lambda: step(recipe.learning_rate), device, num_steps)
+    step.read_loss(1)
+    last = _mean_loss(step)
+    return _summary(recipe, times) | {
+        "preparation_s": round(seconds, 1),
+        "memory_gib": _peak_memory(device),
+        "first_loss": first,
+        "last_loss": last,
+    }
+
+
+def _prepared_step(recipe: Recipe, bank: Bank, device: torch.device) -> Step:
     step = Step(recipe, build_network(recipe), Objective(recipe.objective), bank, device=device)
     step.prepare()
+    return step
+
+
+def _mean_loss(step: Step) -> float:
+    """Train for some steps and return their mean loss."""
+    for _ in range(LOSS_STEPS):
+        step(step.recipe.learning_rate)
+    return step.read_loss(LOSS_STEPS)
+
+
+def _forget_earlier_steps(device: torch.device) -> None:
+    torch._dynamo.reset()
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _peak_memory(device: torch.device) -> float:
+    """Return the most memory of the GPU that was in use, in GiB; nothing is counted on a CPU."""
+    peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
+    return round(peak / 2**30, 2)
+
+
+def time_ours(recipe: Recipe, bank: Bank, device: torch.device, num_steps: int) -> list[float]:
+    """Return the seconds of each of our steps."""
+    step = _prepared_step(recipe, bank, device)
     return _time(lambda: step(recipe.learning_rate), device, num_steps)
 
 
@@ -140,18 +246,30 @@ def _time(step: Callable[[], None], device: torch.device, num_steps: int) -> lis
     return times
 
 
+def meta_network(recipe: Recipe) -> Network:
+    """Return the network that a recipe trains, its sigma branch included, without values."""
+    network = on_meta(recipe.network, scale=recipe.scale, **recipe.settings)
+    with torch.device("meta"):
+        return with_sigma(network, width=recipe.sigma_width) if recipe.sigma else network
+
+
+def operations_of_step(recipe: Recipe) -> int:
+    """Return the operations of a step: a forward pass, and twice as much backward.
+
+    A multiply-add counts as two. What is not a convolution or a product of matrices is left out.
+    """
+    num_macs = macs(meta_network(recipe), height=recipe.patch, width=recipe.patch)
+    return 6 * num_macs * recipe.batch
+
+
 def _summary(recipe: Recipe, times: list[float]) -> dict[str, float]:
     median = statistics.median(times)
-    with torch.device("meta"):
-        network = create(recipe.network, scale=recipe.scale, **recipe.settings)
-    # Forward, and twice as much backward; two operations to a multiply-add.
-    operations = 6 * macs(network, height=recipe.patch, width=recipe.patch) * recipe.batch
     return {
         "median_ms": round(median * 1e3, 4),
         "fastest_ms": round(min(times) * 1e3, 4),
         "slowest_ms": round(max(times) * 1e3, 4),
         "patches_per_second": round(recipe.batch / median, 1),
-        "tflops": round(operations / median / 1e12, 1),
+        "tflops": round(operations_of_step(recipe) / median / 1e12, 1),
     }
 
 
@@ -160,7 +278,10 @@ def _from_bank(recipe: Recipe, bank: Bank) -> Iterator[tuple[Tensor, Tensor]]:
     # down a loop that already waits for the CPU.
     steps = [torch.tensor(number, device=bank.device) for number in range(WARM_UP)]
     made = [bank.sample(step, batch=recipe.batch, seed=recipe.seed) for step in steps]
-    return cycle([(patches.degraded.contiguous(), patches.target.contiguous()) for patches in made])
+    with_level = meta_network(recipe).takes_noise_level
+    inputs = [network_input(patches, with_level=with_level).contiguous() for patches in made]
+    targets = [patches.target.contiguous() for patches in made]
+    return cycle(zip(inputs, targets, strict=True))
 
 
 def _from_files(

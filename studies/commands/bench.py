@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from musigma.cli.common import print_json, progress_bar, results, screen
+from studies.commands.campaign import CAMPAIGN
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +27,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(help="Measure speed, as ratios to plain PyTorch in the same run.")
     group.command("train")(bench_train)
+    group.command("zoo")(bench_zoo)
     group.command("infer")(bench_infer)
     group.command("forward")(bench_forward)
     app.add_typer(group, name="bench")
@@ -76,6 +79,55 @@ def bench_train(
         for name, value in result.items():
             if name != "timings":
                 screen.print(f"{name.replace('_', ' ')}: {value:.2f}")
+
+
+def bench_zoo(
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Measure only this entry of the campaign; can be given several times."),
+    ] = None,
+    file: Annotated[Path, typer.Option(help="The campaign file.")] = CAMPAIGN,
+    steps: Annotated[int, typer.Option(help="Steps to time after the warm-up.")] = 50,
+    l1_only: Annotated[
+        bool, typer.Option("--l1-only", help="Leave out the full objective with its branch.")
+    ] = False,
+    compile_step: Annotated[
+        bool | None,
+        typer.Option("--compile/--no-compile", help="Compile or not, whatever the entries say."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    record: Annotated[
+        Path | None, typer.Option(help="Write the record here; networks it holds are left out.")
+    ] = None,
+    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+) -> None:
+    """Time the training step of every network of the study beside a plain PyTorch loop."""
+    from dataclasses import replace
+
+    from musigma.evaluation.record import load_record
+    from musigma.prediction.device import select_device_and_threads
+    from studies.bench.training import bench_networks
+    from studies.zoo import zoo_plans, zoo_recipes
+
+    selected = select_device_and_threads(device)
+    result = load_record(record).result if record and record.is_file() else {}
+    chosen = [plan for plan in zoo_plans(file, only=only) if plan.name not in result]
+    networks = {
+        plan.name: {
+            objective: recipe if compile_step is None else replace(recipe, compile=compile_step)
+            for objective, recipe in zoo_recipes(plan).items()
+            if not (l1_only and recipe.sigma)
+        }
+        for plan in chosen
+    }
+    for name, measured in bench_networks(
+        networks, device=selected, num_steps=steps, report=partial(screen.print, markup=False)
+    ):
+        result[name] = measured
+        if record:  # after each network, since the machine may be taken away
+            _zoo_record(result, selected).save(record)
+    if json:
+        print_json(result)
 
 
 def bench_infer(
@@ -236,6 +288,19 @@ def bench_forward(
         ).save(record)
     if json:
         print_json(result)
+
+
+def _zoo_record(result: dict[str, Any], device: "torch.device") -> "Record":
+    from musigma.evaluation.record import Record, provenance
+
+    return Record(
+        kind="benchmark",
+        model={"name": "all", "scale": 0, "params": 0, "digest": ""},
+        protocol={"name": "train-step-zoo"},
+        data={"name": "striped discs drawn by code", "hash": "generated"},
+        result=result,
+        provenance=provenance(device),
+    )
 
 
 def _record(

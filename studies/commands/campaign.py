@@ -17,6 +17,7 @@ def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(help="Run the training runs of studies/campaign.toml in order.")
     group.command("status")(status)
+    group.command("cost")(cost)
     group.command("next", epilog="Example: `python -m studies campaign next --minutes 25 -o out`")(
         run_next
     )
@@ -53,6 +54,37 @@ def status(
         done = f"{row['done']}/{row['runs']}"
         table.add_row(str(row["name"]), done, f"{row['minutes']:g}", str(row["text"]))
     results.print(table)
+
+
+def cost(
+    file: File = CAMPAIGN,
+    results_folder: Annotated[
+        Path, typer.Option("--results", help="Folder of the records.")
+    ] = RESULTS,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Show only this entry; can be given several times.")
+    ] = None,
+    json: Annotated[bool, typer.Option(help="Print the result as JSON.")] = False,
+) -> None:
+    """Estimate what the runs of the study over all networks cost that have no record yet."""
+    from dataclasses import asdict
+
+    from rich.table import Table
+
+    from studies.campaign import MAX_MINUTES, next_jobs
+    from studies.zoo import costs, zoo_plans
+
+    rows = costs(next_jobs(zoo_plans(file, only=only), results_folder, minutes=MAX_MINUTES))
+    total = sum(row.seconds for row in rows)
+    if json:
+        print_json({"runs": [asdict(row) | {"seconds": row.seconds} for row in rows], "s": total})
+        return
+    table = Table("run", "seeds", "updates", "GMACs", "step (ms)", "ready (s)", "s")
+    for row in rows:
+        sizes = f"{row.gigamacs:.2f}", f"{1e3 * row.step:.1f}", f"{row.preparation:.0f}"
+        table.add_row(row.name, str(row.runs), str(row.updates), *sizes, f"{row.seconds:.0f}")
+    results.print(table)
+    results.print(f"{total:.0f} s on one H200, one run after another, without the measurements")
 
 
 def run_next(

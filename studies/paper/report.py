@@ -18,9 +18,11 @@ from studies.paper.measurements import RecordSet
 from studies.paper.printed import TABLES
 from studies.paper.study import study_table
 from studies.paper.tables import Table, paper_table
+from studies.paper.zoo import zoo_table
 
 OWN_TABLES: dict[str, Callable[[RecordSet], Table]] = {
     "study": study_table,
+    "zoo": zoo_table,
     "leaderboard": leaderboard_table,
 }
 """Tables that the paper does not have."""

@@ -21,6 +21,7 @@ from studies.paper.tables import (
     patch_note,
     recipe_key,
     seed_means,
+    settings_note,
     training_length,
 )
 from studies.result_tables import SETS
@@ -63,10 +64,17 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Study:
-    """What came out: by objective, the reference first, and then by set."""
+    """What came out: by objective, the reference first, and then by set.
+
+    Attributes:
+        title: What was trained and for how long.
+        outcomes: By objective and set.
+        recipe: Of one of the runs; all agree in what `budget_key` looks at.
+    """
 
     title: str
     outcomes: Mapping[str, Mapping[str, Outcome]]
+    recipe: Mapping[str, Any]
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -104,7 +112,7 @@ def find_studies(record_set: RecordSet, seeds: Container[int | None] | None = No
         for runs in by_budget.values()
     ]
     studies = [
-        Study(run_title(runs[0]), _outcomes(runs))
+        Study(run_title(runs[0]) + settings_note(runs[0].recipe), _outcomes(runs), runs[0].recipe)
         for runs in groups
         if {REFERENCE} < {measurement.objective for measurement in runs}
     ]
@@ -187,7 +195,8 @@ def run_title(measurement: Measurement) -> str:
     """Return what was trained and for how long, with a note on old patch sampling."""
     recipe = measurement.recipe
     training = f"{training_length(recipe)}, batch {recipe.get('batch')}{patch_note(recipe)}"
-    return f"{measurement.network} x{measurement.scale}, {training}"
+    scale = f" x{measurement.scale}" if measurement.scale > 1 else ""
+    return f"{measurement.network}{scale}, {training}"
 
 
 def _outcomes(runs: Sequence[Measurement]) -> dict[str, dict[str, Outcome]]:

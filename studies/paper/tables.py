@@ -10,13 +10,22 @@ from html import escape
 from statistics import fmean, stdev
 from typing import Any
 
-from musigma.networks import card
+from musigma.networks import macs, num_params
+from musigma.networks.model_card import HR_SIZE, on_meta
 from musigma.training.recipe import default_values
 from studies.paper.measurements import RELEASED, Measurement, RecordSet
 from studies.paper.printed import PrintedRow, PrintedTable, matches, printed_table
 from studies.result_tables import markdown
 
 _NUMBER = ' class="number"'
+OURS = "ours"
+SHORT = (
+    "Rows of ours were trained here, on our own images and for the stated number of steps or "
+    "seconds, which is far less than the paper's training: they compare objectives at equal "
+    "budget and do not reproduce the printed numbers."
+)
+"""Said below tables with networks that were trained here."""
+
 # Runs that differ only in these keys share a row: seeds, and scales where scales are columns.
 _SHARED_ROW = {"seed", "scale", "start_from"}
 
@@ -157,6 +166,8 @@ def paper_table(name: str, record_set: RecordSet) -> Table:
         num_answered += _num_answered(row, measured)
     num_cells = sum(bool(text) for row in printed.rows for text in row.cells)
     answered = f"{num_answered} of the {num_cells} printed cells have a measured one below them."
+    trained_here = any(row.names[-1].startswith((f"{OURS}, ", f"{OURS} (")) for row in rows)
+    notes = (*printed.notes, *([SHORT] if trained_here else []), answered)
     columns = (heading for heading, _ in printed.columns)
     return Table(
         name=name,
@@ -164,7 +175,7 @@ def paper_table(name: str, record_set: RecordSet) -> Table:
         caption=f"{printed.caption} ({printed.label})",
         headings=(*printed.names[first:], "from", *printed.properties, *columns),
         rows=tuple(rows),
-        notes=(*printed.notes, answered),
+        notes=notes,
     )
 
 
@@ -197,10 +208,22 @@ def _label(measurement: Measurement, row: PrintedRow) -> str:
     if measurement.objective == RELEASED:
         return f"released weights{network}"
     if not measurement.recipe:
-        return f"ours{network}"
+        return f"{OURS}{network}"
     recipe = measurement.recipe
-    settings = "".join(f", {key} {value}" for key, value in recipe.get("settings", {}).items())
-    return f"ours{network}, {training_length(recipe)}{patch_note(recipe)}{settings}"
+    training = f"{training_length(recipe)}{patch_note(recipe)}{settings_note(recipe)}"
+    trained = {*row.conditions["objectives"]} - {RELEASED}
+    objective = f", {recipe['objective']}" if len(trained) > 1 else ""
+    return f"{OURS}{network}{objective}, {training}"
+
+
+def settings_note(recipe: Mapping[str, Any]) -> str:
+    """Return the settings by which a network differs from the usual one of its name.
+
+    Example:
+        >>> settings_note({"settings": {"num_groups": 5}}), settings_note({})
+        (', num_groups 5', '')
+    """
+    return "".join(f", {key} {value}" for key, value in recipe.get("settings", {}).items())
 
 
 def training_length(recipe: Mapping[str, Any]) -> str:
@@ -286,19 +309,23 @@ def _num_answered(row: PrintedRow, measured: Sequence[Row]) -> int:
 
 def _property(heading: str, run: Sequence[Measurement]) -> str:
     """Return parameters or MACs, which can be counted; run times of other machines cannot."""
-    networks = {(measurement.network, measurement.scale) for measurement in run}
+    networks = {
+        (measurement.network, measurement.scale, json.dumps(measurement.recipe.get("settings", {})))
+        for measurement in run
+    }
     if heading not in ("parameters", "MACs") or len(networks) > 1:
         return ""
-    params, macs = _counted(*networks.pop())
+    params, giga_macs = _counted(*networks.pop())
     if heading == "MACs":
-        return f"{macs:.1f}G"
+        return f"{giga_macs:.1f}G"
     return f"{params / 1e3:.0f}K" if params < 5e6 else f"{params / 1e6:.2f}M"
 
 
 @cache
-def _counted(network: str, scale: int) -> tuple[int, float]:
-    costs = card(network, scale=scale)
-    return costs.params, costs.macs_g
+def _counted(name: str, scale: int, settings: str) -> tuple[int, float]:
+    network = on_meta(name, scale=scale, **json.loads(settings))
+    height, width = (side // scale for side in HR_SIZE)
+    return num_params(network), macs(network, height=height, width=width) / 1e9
 
 
 def _marked(cell: Cell, numbers: Mapping[str, int]) -> str:

@@ -7,6 +7,7 @@ import torch
 
 from helpers.networks import CLASSICAL, REDUCED
 from musigma.networks import card, create, entries, model_card
+from musigma.networks.weight_choices import measured_numbers
 from musigma.networks.weights_file import weights_of
 
 
@@ -81,6 +82,21 @@ def test_what_shipped_weights_are_for(musigma):
     listed = json.loads(musigma("models", "--shipped", "--json").out)
     shipped = {(content["name"], content["scale"]) for content in listed}
     assert shipped == {("drunet-small", 1), *(("edsr-baseline", scale) for scale in (2, 3, 4))}
+
+
+def test_what_was_measured_of_shipped_weights(musigma):
+    lines = musigma("models", "--shipped", "--scale", 2).out.splitlines()
+    heading = next(i for i, line in enumerate(lines) if "parameters" in line)
+    assert lines[heading].split()[-5:] == ["B100", "Urban100", "PLL", "CPU", "GPU"]
+    numbers = measured_numbers()["edsr-baseline-x2"]
+    times = numbers["times"]
+    seconds = next(t["s_per_megapixel"] for name, t in times.items() if "NVIDIA" not in name)
+    row = next(line.split() for line in lines[heading:] if line.startswith("edsr-baseline"))
+    assert row[1:4] == ["x2", "1,524,499", f"{numbers['bytes'] / 1e6:.1f}"]
+    scores = [numbers["psnr_y"][name] for name in ("B100", "Urban100")] + [numbers["pll"]["B100"]]
+    assert row[4:7] == [f"{score:.2f}" for score in scores]
+    assert row[7:9] == [f"{seconds:.1f}", "s"]
+    assert "--model standard: edsr-baseline; clean pictures." in lines
 
 
 def test_weights_without_a_licence_are_shipped_all_the_same(monkeypatch, small_networks):

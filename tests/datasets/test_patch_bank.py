@@ -8,7 +8,7 @@ from scipy import stats
 from torch import Tensor
 
 from helpers.runs import CPU, pictures, write_pictures
-from musigma.datasets.patch_bank import Bank, build_bank, load_images, splitmix64
+from musigma.datasets.patch_bank import Bank, build_bank, load_images
 from musigma.degradations import Bicubic, Noise, parse
 from musigma.degradations.pairs import Pair, StoredInput, stack_pair
 from musigma.functional.geometry import dihedral, pad
@@ -32,29 +32,6 @@ def views(image: Tensor, size: int, step: int) -> Tensor:
         for left in range(0, width - size + 1, step)
     ]
     return torch.stack([torch.stack([dihedral(p, k) for k in range(8)]) for p in places])
-
-
-def test_mix_is_splitmix64():
-    # The first outputs of SplitMix64 with seed 0, as in the test vectors of its public-domain
-    # reference (S. Vigna, splitmix64.c) and of Java's SplittableRandom.
-    expected = [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
-    found = splitmix64(torch.tensor([1, 2, 3])).tolist()
-    assert [value % 2**64 for value in found] == expected
-
-
-def test_mix_of_neighbours_is_unrelated():
-    numbers = torch.arange(100_000)
-    hashes = splitmix64(numbers)
-    assert hashes.unique().numel() == numbers.numel()
-    bits = torch.arange(64)
-    ones = ((hashes.unsqueeze(1) >> bits) & 1).double().mean(0)
-    five_deviations = 5 * 0.5 / numbers.numel() ** 0.5
-    assert (ones - 0.5).abs().max() < five_deviations
-    # A changed bit of the number changes each bit of the hash every other time.
-    for bit in (0, 1, 16, 40, 63):
-        changed = hashes ^ splitmix64(numbers ^ (torch.tensor(1) << bit))
-        share = ((changed.unsqueeze(1) >> bits) & 1).double().mean(0)
-        assert (share - 0.5).abs().max() < five_deviations
 
 
 def test_every_place_and_view_is_equally_likely():
@@ -229,3 +206,33 @@ def test_a_pair_is_cut_turned_and_recolored_as_one(scale):
     expected = torch.nn.functional.avg_pool2d(patches.target, scale)
     torch.testing.assert_close(patches.degraded, expected, rtol=0, atol=0.51 / 255)
     assert len({tuple(patch.flatten().tolist()) for patch in patches.degraded}) > 40
+
+
+def drawing_bank(drawn_every: int) -> Bank:
+    return build_bank(
+        pictures(), degradation=Bicubic(2), patch=8, device=CPU, drawn_every=drawn_every
+    )
+
+
+def test_every_third_patch_is_drawn():
+    plain, drawing = drawing_bank(0), drawing_bank(3)
+    ours, theirs = (sample(bank, 4, batch=7).target for bank in (drawing, plain))
+    same = [torch.equal(a, b) for a, b in zip(ours, theirs, strict=True)]
+    assert same == [True, True, False, True, True, False, True]
+
+
+def test_processes_that_share_a_batch_draw_the_same_patches():
+    bank = drawing_bank(3)
+    whole = sample(bank, 2, batch=8)
+    parts = [sample(bank, 2, batch=4, first=first) for first in (0, 4)]
+    assert torch.equal(whole.target, torch.cat([part.target for part in parts]))
+    assert torch.equal(whole.degraded, torch.cat([part.degraded for part in parts]))
+
+
+def test_the_input_of_a_drawn_patch_is_made_as_that_of_any_other():
+    patches = sample(drawing_bank(1), 1, batch=2)
+    inner = slice(4, -4)  # the margin of the bank is cut off, so that borders differ
+    expected = bicubic_down(patches.target, 2)
+    torch.testing.assert_close(
+        patches.degraded[..., inner, inner], expected[..., inner, inner], atol=0.5 / 255, rtol=0
+    )

@@ -24,7 +24,9 @@ MEAN_TARGET = {
     "expected_l1, laplace": partial(F.expected_l1, distribution="laplace"),
     "expected_l1, uniform": partial(F.expected_l1, distribution="uniform"),
     "expected_l1_closed_form": F.expected_l1_closed_form,
+    "hard_l1": F.hard_l1,
     "fixed_sigma": partial(F.fixed_sigma, noise_std=0.1),
+    "fourier": F.fourier,
     "edge": F.edge,
     "distillation": F.distillation,
 }
@@ -495,3 +497,39 @@ def test_the_mask_takes_the_threshold_of_the_whole_batch():
         for n in range(2)
     ]
     assert torch.equal(torch.cat(halves), F.expected_l1_closed_form(mean, target))
+
+
+def test_hard_pixels_count_as_much_as_the_gain_says():
+    mean, target = torch.tensor([[0.1, 0.2, 0.6]]), torch.zeros(1, 3)
+    # The mean of |e| is 0.3, so that the last pixel alone is hard.
+    expected = torch.tensor([[0.1, 0.2, 1.8]])
+    torch.testing.assert_close(F.hard_l1(mean, target, gain=3.0), expected)
+    closed = F.expected_l1_closed_form(mean, target)
+    torch.testing.assert_close(F.hard_l1(mean, target, gain=F.expected_gain()), closed)
+    with pytest.raises(ConfigError, match="gain must be above 0 and finite"):
+        F.hard_l1(mean, target, gain=0.0)
+
+
+def test_fourier_is_computed_by_hand():
+    """A cosine of two periods over eight pixels has two lines of half its size each."""
+    across = torch.cos(2 * math.pi * 2 * torch.arange(8) / 8)
+    error = 0.5 * across.expand(1, 1, 4, 8)
+    values = F.fourier(error, torch.zeros_like(error))
+    # The unitary transform of 4x8 pixels divides sums by sqrt(32); 32 pixels times 0.5 / 2.
+    expected = torch.zeros(1, 1, 4, 8)
+    expected[..., 0, 2] = expected[..., 0, 6] = 32 * 0.25 / math.sqrt(32) / math.sqrt(2)
+    torch.testing.assert_close(values, expected, atol=1e-6, rtol=0)
+
+
+def test_fourier_of_white_noise_is_as_large_as_l1():
+    noise = torch.randn(4, 3, 64, 64, generator=seeded())
+    by_frequency = F.fourier(noise, torch.zeros_like(noise)).mean()
+    # Re and Im have half of the variance each, and their mean sizes add up.
+    torch.testing.assert_close(by_frequency, noise.abs().mean(), rtol=0.01, atol=0)
+
+
+def test_a_fourier_term_compiles_in_one_graph():
+    torch.compiler.reset()
+    compiled = torch.compile(F.fourier, fullgraph=True, dynamic=False, backend="aot_eager")
+    mean, target = (torch.rand(2, 3, 8, 8, generator=seeded(n)) for n in (1, 2))
+    torch.testing.assert_close(compiled(mean, target), F.fourier(mean, target))

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 
 from musigma.datasets.patch_bank import Bank, build_bank
-from musigma.losses import Objective
+from musigma.losses import Objective, phases
 from musigma.model import load
 from musigma.training.recipe import Recipe, make_recipe
 from musigma.training.setup import build_network
@@ -85,9 +85,9 @@ def small_bank(recipe: Recipe, device: torch.device = CPU) -> Bank:
 
 
 def small_step(recipe: Recipe, *, bank: Bank | None = None, device: torch.device = CPU) -> Step:
-    objective = Objective(recipe.objective)
+    objectives = [Objective(text) for text in phases(recipe.objective)]
     network = build_network(recipe)
-    return Step(recipe, network, objective, bank or small_bank(recipe, device), device=device)
+    return Step(recipe, network, objectives, bank or small_bank(recipe, device), device=device)
 
 
 def weights_of(step: Step) -> dict[str, Tensor]:

@@ -8,7 +8,7 @@ import pytest
 from helpers.records import evaluation, run, save_all
 from musigma.types import DataError
 from studies.paper.measurements import load_records
-from studies.paper.tables import paper_table
+from studies.paper.tables import SHORT, paper_table
 
 LE = "expected_l1 + 0.01 * sigma_l1"
 
@@ -105,3 +105,40 @@ def test_without_records_the_error_says_where_they_were_looked_for(tmp_path, nam
         folder.mkdir()
     with pytest.raises(DataError, match=str(folder)):
         load_records(folder)
+
+
+def test_networks_trained_here_say_their_objective_budget_and_size(tmp_path):
+    small = {"network": "rcan", "settings": {"num_groups": 1, "num_blocks": 1}, "steps": 2000}
+    folder = save_all(
+        tmp_path,
+        san=evaluation(model={"name": "san"}, recipe={"objective": "l1", "network": "san"}),
+        rcan=evaluation(model={"name": "rcan"}, recipe={"objective": "l1", **small}),
+    )
+    table = paper_table("heavy", load_records(folder))
+    rows = {row.names[-1]: row.cells[0].text for row in table.rows if not row.printed}
+    assert rows == {
+        "ours, l1, 100 steps": "15.67M",
+        "ours, 2,000 steps, num_blocks 1, num_groups 1": "300K",
+    }
+    assert SHORT in table.notes
+
+
+def test_weights_of_others_need_no_note_on_our_training(tmp_path):
+    folder = save_all(tmp_path, imdn=evaluation(model={"name": "imdn"}))
+    table = paper_table("lightweight", load_records(folder))
+    assert [row.names[-1] for row in table.rows if not row.printed] == ["released weights"]
+    assert SHORT not in table.notes
+
+
+def test_denoisers_trained_here_stand_in_the_paper_s_tables(tmp_path):
+    protocol = {"name": "denoise", "noise_std": 25.0, "channels": 1}
+    recipe = {"network": "dncnn", "objective": "l1", "scale": 1}
+    record = evaluation(
+        model={"name": "dncnn", "scale": 1},
+        recipe=recipe,
+        protocol=protocol,
+        data="BSD68",
+        result={"psnr": 29.0},
+    )
+    table = paper_table("denoise-grey", load_records(save_all(tmp_path, dncnn=record)))
+    assert measured(table, "DnCNN")[0][0] == "ours, l1, 100 steps"

@@ -87,6 +87,14 @@ def test_overrides_change_values(tmp_path):
         ({"ema": 1.0}, "ema must be zero or more and below 1"),
         ({"betas": [0.9, 1.0]}, "betas must be zero or more and below 1"),
         ({"seed": 2**31}, "seed must be from 0"),
+        ({"objective": "l1 then l2 then l1"}, "one or two objectives, got 3"),
+        ({"objective": "l1 then"}, "objective '': cannot read its end"),
+        ({"objective": "l1 then sigma_l1", "sigma": True}, "'l1' does not train sigma"),
+        ({"closing": 1.0}, "closing must be zero or more and below 1"),
+        ({"candidates": 0}, "candidates must be from 1 to 64"),
+        ({"drawn_every": -1}, "drawn_every must be zero or more"),
+        ({"degrade": "pairs", "drawn_every": 4}, "takes pictures as they are"),
+        ({"degrade": "pairs", "candidates": 4}, "takes pictures as they are"),
     ],
 )
 def test_a_wrong_recipe_is_refused(changes, message):

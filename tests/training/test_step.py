@@ -45,6 +45,17 @@ def test_a_step_is_that_of_a_plain_loop():
     assert step.read_loss(10) == 0  # read means begun anew
 
 
+@pytest.mark.parametrize("closing", [0, 1])
+def test_one_of_two_objectives_counts(closing):
+    both = small_step(small_recipe(objective="l1 then l2"))
+    alone = small_step(small_recipe(objective=["l1", "l2"][closing]))
+    both.closing.fill_(closing)
+    for step in (both, alone):
+        run(step, 3)
+    assert_same(weights_of(both), weights_of(alone))
+    assert both.read_loss(3) == alone.read_loss(3)
+
+
 def test_the_loss_goes_down():
     step = small_step(small_recipe(objective=RANDOM))
     run(step, 5)

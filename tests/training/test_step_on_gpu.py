@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from helpers.runs import CPU, assert_same, small_bank, small_recipe, small_step, weights_of
+from musigma.training import compiled_blocks
 from musigma.training.setup import build_network
 from musigma.training.step import Step
 
@@ -57,6 +58,19 @@ def test_networks_that_enlarge_first_compile(network):
     compiled, eager = (run(step, 1) for step in steps)
     assert compiled == pytest.approx(eager, rel=1e-2)
     # Updates carry that rounding on, by how much depends on the card: 1.3 % was seen after five.
+    compiled, eager = (run(step, 4) for step in steps)
+    assert compiled == pytest.approx(eager, rel=0.1)
+
+
+@quiet
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_deep_network_compiled_by_blocks_agrees(monkeypatch):
+    monkeypatch.setattr(compiled_blocks, "DEEP", 1)
+    settings = {"num_groups": 8, "num_blocks": 1, "width": 64}
+    values = {"network": "rcan", "settings": settings, "batch": 2, "objective": RANDOM}
+    steps = [make(captured=captured, **values) for captured in (True, False)]
+    compiled, eager = (run(step, 1) for step in steps)
+    assert compiled == pytest.approx(eager, rel=1e-2)
     compiled, eager = (run(step, 4) for step in steps)
     assert compiled == pytest.approx(eager, rel=0.1)
 

@@ -275,6 +275,18 @@ def test_a_run_in_a_thread(tmp_path):
     assert (tmp_path / "run" / "weights.safetensors").exists()
 
 
+def test_the_second_objective_closes_the_run(tmp_path, monkeypatch):
+    recipe = recipe_in(tmp_path, objective="l1 then l2", closing=0.25)
+    counted, call = [], Step.__call__
+    monkeypatch.setattr(
+        Step, "__call__", lambda s, rate: (counted.append(s.closing.item()), call(s, rate))[1]
+    )
+    train(recipe, tmp_path / "run")
+    assert counted == [0.0] * 15 + [1.0] * 5
+    training = load(tmp_path / "run" / "weights.safetensors").metadata["training"]
+    assert training["recipe"]["objective"] == "l1 then l2"
+
+
 def test_a_loss_that_is_not_finite_rolls_back_once(tmp_path, monkeypatch):
     recipe = recipe_in(tmp_path, schedule="constant", warmup=0.0)
     rates, averaged = [], []

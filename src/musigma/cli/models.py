@@ -14,9 +14,15 @@ if TYPE_CHECKING:
 
 Rows = list[tuple["Entry", int]]
 
-LIST_NOTE = "'musigma models NAME' shows costs; '--shipped' shows what shipped weights do."
+LIST_NOTE = "'musigma models NAME' shows costs; '--shipped' compares the weights that ship."
 MACS_NOTE = "GMACs are for a 1280x720 result; those of the sigma branch come on top."
 LOAD_NOTE = "Load them with musigma.load(NAME, scale=...) or --model NAME --scale ..."
+
+MEASURED_SETS = ("B100", "Urban100")
+MEASURED_NOTE = (
+    "PSNR on Y (dB) for clean bicubic inputs; PLL on B100; CPU: two cores, per megapixel of the "
+    "result; GPU: an H200, for 640x360. A cell is empty where nothing was measured."
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -191,7 +197,54 @@ def _show_shipped(name: str | None, scale: int | None) -> None:
         purpose = purpose_of(metadata) + sigma
         table.add_row(weights, metadata["architecture"], f"x{factor}", purpose)
         licences.add(metadata["licence"])
-    _show(table, LOAD_NOTE + "\nLicence: " + "; ".join(sorted(licences)) + ".")
+    _show(table, LOAD_NOTE + "\nLicence: " + "; ".join(sorted(licences)) + ".\n")
+    _show(_measured_table(chosen), MEASURED_NOTE + "\n" + "\n".join(_choices()))
+
+
+def _measured_table(chosen: list[tuple[str, int]]) -> Table:
+    """What was measured of weights: an empty cell where there is no record."""
+    from musigma.networks.weight_choices import measured_numbers
+
+    table = _table()
+    _add_columns(table, left=("weights", "scale"))
+    _add_columns(table, right=("parameters", "MB", *MEASURED_SETS, "PLL", "CPU", "GPU"))
+    numbers = measured_numbers()
+    for weights, factor in chosen:
+        values = numbers.get(f"{weights}-x{factor}", {})
+        psnr, times = values.get("psnr_y", {}), values.get("times", {})
+        cells = [f"{psnr[name]:.2f}" if name in psnr else "" for name in MEASURED_SETS]
+        likelihood = values.get("pll", {}).get(MEASURED_SETS[0])
+        cells.append("" if likelihood is None else f"{likelihood:.2f}")
+        table.add_row(
+            weights,
+            f"x{factor}",
+            f"{values['params']:,}" if values else "",
+            f"{values['bytes'] / 1e6:.1f}" if values else "",
+            *cells,
+            *(_time(times, is_gpu=is_gpu) for is_gpu in (False, True)),
+        )
+    return table
+
+
+def _time(times: dict[str, dict[str, Any]], *, is_gpu: bool) -> str:
+    """The time on the machine of a kind: seconds per megapixel on a CPU, milliseconds on a GPU."""
+    for device, values in times.items():
+        if device.startswith("NVIDIA") == is_gpu:
+            return f"{values['ms']:.1f} ms" if is_gpu else f"{values['s_per_megapixel']:.1f} s"
+    return ""
+
+
+def _choices() -> list[str]:
+    from musigma.networks.weight_choices import CHOICES
+    from musigma.networks.weights_file import shipped_weights
+
+    known = shipped_weights()
+    lines = []
+    for name, choice in CHOICES.items():
+        is_there = choice.weights in known
+        about = f"{choice.weights}; {choice.purpose}" if is_there else "does not ship yet"
+        lines.append(f"--model {name}: {about}.")
+    return lines
 
 
 def _about(entry: "Entry") -> str:

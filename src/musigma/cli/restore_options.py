@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from musigma.restoration.options import Options
 
 ModelName = Annotated[
-    str | None, typer.Option("--model", help="Name of a shipped model, or path of a weights file.")
+    str | None,
+    typer.Option(
+        "--model",
+        help="fast, standard or large; another name of shipped weights; or a weights file.",
+    ),
 ]
 FORMATS = {
     "png": ("PNG", ".png"),

@@ -16,9 +16,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from musigma.datasets.detail_table import DetailTable, build_table
+from musigma.datasets.drawn_pictures import draw_pictures
 from musigma.degradations import Degradation
 from musigma.degradations.pairs import StoredInput, match_pair, stack_pair
 from musigma.functional.color import match_channels, to_uint8
+from musigma.functional.hashing import below, splitmix64, uniform
 from musigma.images.image_io import read_image
 from musigma.types import DataError, ImageError
 
@@ -70,6 +73,9 @@ class Bank:
         patch: Side of an input patch.
         orders: The orders in which the channels may come, ``(K, C)``.
         degradation: Makes an input from its target.
+        drawn_every: Which patches are drawn by `draw_pictures`: every so many, 0 for none.
+        candidates: Places that are drawn for a patch, of which the most detailed is taken.
+        detail: Of each place, where there are several candidates.
     """
 
     values: Tensor
@@ -80,6 +86,9 @@ class Bank:
     patch: int
     orders: Tensor
     degradation: Degradation
+    drawn_every: int = 0
+    candidates: int = 1
+    detail: DetailTable | None = None
 
     @property
     def num_images(self) -> int:
@@ -99,7 +108,8 @@ class Bank:
     def sample(self, step: Tensor, *, batch: int, seed: int | Tensor, first: int = 0) -> Patches:
         """Make the patches of a step, each turned or mirrored in one of eight ways.
 
-        An image is as likely as it has pixels, and in an image every position. Built from tensor
+        An image is as likely as it has pixels, and in an image every position, unless the most
+        detailed of several candidates is taken. Some patches may be drawn. Built from tensor
         operations alone, so that the whole of it can be compiled and captured.
 
         Args:
@@ -119,24 +129,42 @@ class Bank:
         numbers = torch.arange(first, first + batch, device=self.device)
         key = splitmix64(splitmix64(step + (seed << 32)) + numbers)
         turn = splitmix64(key) & 7
-        image = torch.searchsorted(self.ends, _below(self.ends[-1], key), right=True)
-        size, margin = self.patch * self.degradation.scale, self.degradation.margin
-        row = self._start(self.heights[image] - size, splitmix64(key + 2))
-        column = self._start(self.widths[image] - size, splitmix64(key + 3))
-        order = _below(len(self.orders), splitmix64(key + 4))
+        image, row, column = self._best_place(key)
+        margin = self.degradation.margin
+        size = self._side + 2 * margin
+        order = below(len(self.orders), splitmix64(key + 4))
         pixels = self._gather(
-            image, row - margin, column - margin, turn=turn, order=order, size=size + 2 * margin
+            image, row - margin, column - margin, turn=turn, order=order, size=size
         )
-        return RawPatches(pixels, self._draws(key))
+        if self.drawn_every:
+            drawn = slice(-(first + 1) % self.drawn_every, None, self.drawn_every)
+            pixels[drawn] = draw_pictures(key[drawn], size=size, channels=pixels.shape[-1])
+        return RawPatches(pixels, uniform(key, self.degradation.num_draws, first=5))
+
+    @property
+    def _side(self) -> int:
+        return self.patch * self.degradation.scale
+
+    def _best_place(self, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return image, row and column of a patch: the most detailed of several candidates."""
+        if self.detail is None:
+            return self._place(key)
+        more = torch.arange(1, self.candidates, device=self.device) << 40
+        keys = torch.cat([key.unsqueeze(1), splitmix64(key.unsqueeze(1) + more)], dim=1)
+        places = self._place(keys)
+        best = self.detail.at(*places).argmax(1, keepdim=True)
+        image, row, column = (values.gather(1, best).squeeze(1) for values in places)
+        return image, row, column
+
+    def _place(self, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        image = torch.searchsorted(self.ends, below(self.ends[-1], key), right=True)
+        row = self._start(self.heights[image] - self._side, splitmix64(key + 2))
+        column = self._start(self.widths[image] - self._side, splitmix64(key + 3))
+        return image, row, column
 
     def _start(self, last: Tensor, key: Tensor) -> Tensor:
         grid = self.degradation.grid
-        return _below(last // grid + 1, key) * grid
-
-    def _draws(self, key: Tensor) -> Tensor:
-        index = torch.arange(5, 5 + self.degradation.num_draws, device=self.device)
-        hashes = splitmix64(key.view(-1, 1) + index)
-        return (hashes & _24_BITS).float() / (_24_BITS + 1)
+        return below(last // grid + 1, key) * grid
 
     def _gather(
         self, image: Tensor, row: Tensor, column: Tensor, *, turn: Tensor, order: Tensor, size: int
@@ -175,27 +203,6 @@ def _without_border(image: Tensor, border: int) -> Tensor:
     return image[..., border : height - border, border : width - border]
 
 
-_POSITIVE = (1 << 62) - 1
-_24_BITS = (1 << 24) - 1
-
-
-def splitmix64(value: Tensor) -> Tensor:
-    """Hash 64-bit integers so that neighbours become unrelated (the finaliser of SplitMix64)."""
-    value = value * -7046029254386353131
-    value = (value ^ _shift(value, 30)) * -4658895280553007687
-    value = (value ^ _shift(value, 27)) * -7723592293110705685
-    return value ^ _shift(value, 31)
-
-
-def _shift(value: Tensor, bits: int) -> Tensor:
-    # A right shift of a signed integer repeats its sign; the mask makes it a logical one.
-    return (value >> bits) & ((1 << (64 - bits)) - 1)
-
-
-def _below(number: Tensor | int, key: Tensor) -> Tensor:
-    return key.bitwise_and(_POSITIVE) % number
-
-
 def _mirrored(position: Tensor, length: Tensor) -> Tensor:
     """Return a position inside the image for any outside, mirrored as imresize does at borders."""
     position = torch.remainder(position, 2 * length)
@@ -209,6 +216,8 @@ def build_bank(
     patch: int,
     device: torch.device,
     swap_channels: bool = False,
+    drawn_every: int = 0,
+    candidates: int = 1,
 ) -> Bank:
     """Make a bank of uint8 images ``(C, H, W)``.
 
@@ -218,6 +227,8 @@ def build_bank(
         patch: Side of an input patch.
         device: Where the bytes go.
         swap_channels: Whether patches come with their channels in any order.
+        drawn_every: Every so many patches one is drawn, in place of one of the images; 0: none.
+        candidates: How many places are drawn for a patch; the most detailed of them is taken.
     """
     side = patch * degradation.scale
     fitting = [image for image in images if min(image.shape[-2:]) >= side]
@@ -241,6 +252,13 @@ def build_bank(
         patch=patch,
         orders=torch.tensor(orders if swap_channels else orders[:1]).to(device),
         degradation=degradation,
+        drawn_every=drawn_every,
+        candidates=candidates,
+        detail=(
+            build_table(fitting, side=side, block=max(2, degradation.scale), device=device)
+            if candidates > 1
+            else None
+        ),
     )
 
 

@@ -31,6 +31,7 @@ _LIMITS: Mapping[str, tuple[str, Callable[[float], bool]]] = {
     "noise_std": ("0 or more and finite", lambda value: 0 <= value < math.inf),
     "noise_gain": ("0 or more and finite", lambda value: 0 <= value < math.inf),
     "level": ("between 0 and 1", lambda value: 0 < value < 1),
+    "gain": ("above 0 and finite", lambda value: 0 < value < math.inf),
     "beta": ("from 0 to 1", lambda value: 0 <= value <= 1),
     "offset": ("finite", lambda value: -math.inf < value < math.inf),
 }
@@ -124,9 +125,32 @@ def expected_l1_closed_form(
 
     ``|e| g`` where ``m = 1`` and ``|e|`` elsewhere, ``g`` being `expected_gain`.
     """
-    size = _error(mean, target).abs()
     gain = expected_gain(distribution)
-    return torch.where(_is_hard(size, threshold), gain * size, size) if mask else gain * size
+    if not mask:
+        return gain * l1(mean, target)
+    return hard_l1(mean, target, gain=gain, threshold=threshold)
+
+
+def hard_l1(
+    mean: Tensor, target: Tensor, *, gain: float = 1.5, threshold: Tensor | None = None
+) -> Tensor:
+    """`l1` with more weight on hard pixels: ``gain |e|`` where ``|e|`` is above its mean.
+
+    With the gain of `expected_gain` it is `expected_l1_closed_form`.
+
+    Args:
+        mean: The restored image.
+        target: The true image.
+        gain: Weight of the hard pixels.
+        threshold: As for `expected_l1`.
+
+    Example:
+        >>> hard_l1(torch.tensor([0.25, 0.75]), torch.zeros(2), gain=2.0)
+        tensor([0.2500, 1.5000])
+    """
+    check_settings("hard_l1", gain=gain)
+    size = _error(mean, target).abs()
+    return torch.where(_is_hard(size, threshold), gain * size, size)
 
 
 def expected_gain(distribution: Distribution = "normal") -> float:
@@ -269,6 +293,16 @@ def edge(mean: Tensor, target: Tensor) -> Tensor:
     across = F.pad(error.diff(dim=-1), (0, 1))
     down = F.pad(error.diff(dim=-2), (0, 0, 0, 1))
     return across.abs() + down.abs()
+
+
+def fourier(mean: Tensor, target: Tensor) -> Tensor:
+    """``(|Re F e| + |Im F e|) / sqrt 2`` at each frequency, ``F`` being the unitary transform.
+
+    It weighs all frequencies alike, so it is used beside `l1` with a small weight, for fine detail.
+    White noise has the same mean here as in `l1`.
+    """
+    spectrum = torch.view_as_real(torch.fft.fft2(_error(mean, target), norm="ortho"))
+    return spectrum.abs().sum(-1) / math.sqrt(2)
 
 
 def distillation(mean: Tensor, teacher_mean: Tensor) -> Tensor:

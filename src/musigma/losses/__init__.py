@@ -24,7 +24,9 @@ from musigma.losses.pixel_losses import (
     ExpectedL1,
     ExpectedL1ClosedForm,
     FixedSigma,
+    Fourier,
     GaussianNLL,
+    HardL1,
     LaplaceNLL,
     LearnedSigma,
     SigmaL1,
@@ -35,7 +37,7 @@ from musigma.losses.pixel_losses import (
     UDLStep2,
 )
 from musigma.losses.registry import create, names, register
-from musigma.losses.text import Objective, parse
+from musigma.losses.text import Objective, parse, phases
 
 __all__ = [
     "L1",
@@ -47,7 +49,9 @@ __all__ = [
     "ExpectedL1",
     "ExpectedL1ClosedForm",
     "FixedSigma",
+    "Fourier",
     "GaussianNLL",
+    "HardL1",
     "LaplaceNLL",
     "LearnedSigma",
     "Loss",
@@ -63,5 +67,6 @@ __all__ = [
     "create",
     "names",
     "parse",
+    "phases",
     "register",
 ]

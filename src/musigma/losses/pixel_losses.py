@@ -104,6 +104,24 @@ class ExpectedL1ClosedForm(PixelLoss):
         super().__init__(mask=mask, distribution=distribution)
 
 
+class HardL1(PixelLoss):
+    """Mean absolute error in which hard pixels, whose error is above the mean, count more.
+
+    Args:
+        gain: Weight of the hard pixels.
+
+    Example:
+        >>> import torch
+        >>> HardL1(gain=2)(torch.tensor([0.25, 0.75]), torch.zeros(2))
+        tensor(0.8750)
+    """
+
+    function = staticmethod(objectives.hard_l1)
+
+    def __init__(self, *, gain: float = 1.5) -> None:
+        super().__init__(gain=gain)
+
+
 class LearnedSigma(PixelLoss):
     """Absolute error of a random image of width sigma; its sigma collapses to 0.
 
@@ -275,6 +293,20 @@ class Edge(PixelLoss):
         super().__init__()
 
 
+class Fourier(PixelLoss):
+    """Absolute error of the Fourier transform; used beside `L1`.
+
+    Example:
+        >>> str(L1() + 0.05 * Fourier())
+        'l1 + 0.05 * fourier'
+    """
+
+    function = staticmethod(objectives.fourier)
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
 class Distillation(PixelLoss):
     """Mean absolute distance to the image that a teacher predicts.
 
@@ -338,6 +370,7 @@ ALL: tuple[type[PixelLoss], ...] = (
     Charbonnier,
     ExpectedL1,
     ExpectedL1ClosedForm,
+    HardL1,
     LearnedSigma,
     FixedSigma,
     SigmaL1,
@@ -348,6 +381,7 @@ ALL: tuple[type[PixelLoss], ...] = (
     GaussianNLL,
     BetaNLL,
     Edge,
+    Fourier,
     Distillation,
     UDLStep1,
     UDLStep2,

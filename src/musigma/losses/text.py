@@ -41,6 +41,16 @@ def parse(text: str, *, teacher: nn.Module | None = None) -> LossSum:
     return LossSum(_read(text, teacher))
 
 
+def phases(text: str) -> list[str]:
+    """Return the objectives that a run has one after the other, of a text joined by ``then``.
+
+    Example:
+        >>> phases("l1 then l2 + 0.05 * fourier")
+        ['l1', 'l2 + 0.05 * fourier']
+    """
+    return [part.strip() for part in re.split(r"\bthen\b", text)]
+
+
 class Objective(LossSum):
     """The sum of losses that a text describes; the same as `parse`, as a class.
 

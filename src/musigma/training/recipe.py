@@ -16,12 +16,13 @@ from musigma.degradations import parse as parse_degradation
 from musigma.degradations.blind_spots import BLIND_SPOTS, BlindSpots
 from musigma.degradations.pairs import PAIRS, StoredInput
 from musigma.losses import parse as parse_loss
+from musigma.losses import phases
 from musigma.networks import Network, create, entry, num_params, with_sigma
 from musigma.networks.bounded_build import MAX_VALUES, build_without_values, check_settings
 from musigma.types import ConfigError, first_line, nearest, short_repr
 
 DRAWN_SHAPES = "drawn-shapes"
-"""A training set that needs no files: images of striped discs, drawn by the program."""
+"""A training set that needs no files: pictures that the program draws."""
 
 MAX_PIXELS = 2**26
 """Most pixels of the inputs of a step; 16,384 patches of 64 x 64 have as many."""
@@ -35,15 +36,16 @@ MAX_SHRUNK = 16
 _POSITIVE = ("steps", "seconds", "learning_rate", "epsilon", "halve_every", "log_every")
 _RANGES: tuple[tuple[tuple[str, ...], str, Callable[[float], bool]], ...] = (
     (_POSITIVE, "above zero and below 1e15", lambda n: 0 < n < 1e15),
+    (("candidates",), "from 1 to 64", lambda n: 1 <= n <= 64),
     (("batch",), "from 1 to 65536", lambda n: 1 <= n <= 65536),
     (("patch", "sigma_width"), "from 1 to 4096", lambda n: 1 <= n <= 4096),
     (
-        ("validate_every", "validations", "save_every", "clip"),
+        ("validate_every", "validations", "save_every", "clip", "drawn_every"),
         "zero or more and below 1e15",
         lambda n: 0 <= n < 1e15,
     ),
     (("noise_std",), "from 0 to 255", lambda n: 0 <= n <= 255),
-    (("warmup", "ema", "betas"), "zero or more and below 1", lambda n: 0 <= n < 1),
+    (("warmup", "ema", "betas", "closing"), "zero or more and below 1", lambda n: 0 <= n < 1),
     (("shrink",), "above zero and below 1", lambda n: 0 < n < 1),
     (("seed",), "from 0 to 2147483647", lambda n: 0 <= n < 2**31),
 )
@@ -61,7 +63,9 @@ class Recipe:
         scale: Zoom factor; 1 for a network that keeps the size, such as a denoiser.
         sigma: Whether the network gets a sigma branch; an objective with a sigma term needs it.
         sigma_width: Channels of the sigma branch.
-        objective: The loss as text, such as ``expected_l1 + 0.01 * sigma_l1``.
+        objective: The loss as text, such as ``expected_l1 + 0.01 * sigma_l1``. With ``l1 then l2``
+            the second one closes the run.
+        closing: Share of the budget for the second objective, where there are two.
         teacher: Weights file or name of a frozen teacher, for objectives that compare with one.
         start_from: Weights file or name to start from, such as x2 for x3 and x4.
         keep_mean: Whether the mean of these weights stays as it is, to the bit, and only the sigma
@@ -79,6 +83,10 @@ class Recipe:
         shrink: Factors below 1. For each of them a smaller copy of every training image is added,
             which gives more images and sharper ones.
         swap_channels: Whether patches come with their color channels in any order.
+        drawn_every: Every so many patches, one is drawn instead of cut out of an image: windows in
+            perspective, bricks, railings, letters, boxes over one another. Zero for none.
+        candidates: How many places are drawn for each patch, of which the most detailed is taken;
+            with 1 every place is as likely as any other.
         validation: The set on which progress is measured; empty for none.
         channels: 3 for color, 1 for grey.
         batch: Patches per step, over all processes together.
@@ -117,11 +125,14 @@ class Recipe:
     settings: Mapping[str, Any] = field(default_factory=dict)
     sigma: bool = False
     sigma_width: int = 160
+    closing: float = 0.2
     teacher: str = ""
     start_from: str = ""
     keep_mean: bool = False
     shrink: tuple[float, ...] = ()
     swap_channels: bool = False
+    drawn_every: int = 0
+    candidates: int = 1
     validation: str = ""
     channels: Literal[1, 3] = 3
     degrade: str = ""
@@ -192,6 +203,11 @@ class Recipe:
             )
         self._check_pairs()
         self._check_blind_spots()
+        if self.degrade in (PAIRS, BLIND_SPOTS) and (self.drawn_every or self.candidates > 1):
+            raise ConfigError(
+                f'degrade = "{self.degrade}" takes pictures as they are; leave drawn_every and '
+                "candidates out"
+            )
         degradation = self.degradation
         if self._takes_noise_level() and degradation.white_noise_std is None:
             raise ConfigError(
@@ -262,14 +278,21 @@ class Recipe:
             )
 
     def _check_objective(self) -> None:
+        parts = phases(self.objective)
+        if len(parts) > 2:
+            raise ConfigError(f"a run has one or two objectives, got {len(parts)}")
+        for part in parts:
+            self._check_phase(part)
+
+    def _check_phase(self, objective: str) -> None:
         # Only the text is checked here, so any module can stand in for the teacher.
         teacher = nn.Identity() if self.teacher else None
-        needs_sigma = parse_loss(self.objective, teacher=teacher).needs_sigma
+        needs_sigma = parse_loss(objective, teacher=teacher).needs_sigma
         if needs_sigma and not self.sigma:
-            raise ConfigError(f"objective {short_repr(self.objective)} needs sigma = true")
+            raise ConfigError(f"objective {short_repr(objective)} needs sigma = true")
         if self.sigma and not needs_sigma:
             raise ConfigError(
-                f"objective {short_repr(self.objective)} does not train sigma; add a term such as "
+                f"objective {short_repr(objective)} does not train sigma; add a term such as "
                 "0.01 * sigma_l1, or set sigma = false"
             )
 

@@ -48,6 +48,16 @@ def cosine_share(progress: float, *, warmup: float) -> float:
     return max(0.5 * (1 + math.cos(math.pi * after_warmup)), LOWEST)
 
 
+def is_closing(recipe: Recipe, progress: float) -> bool:
+    """Return whether the second objective of a recipe counts, where it has two.
+
+    Args:
+        recipe: Has the share of the budget for it.
+        progress: Share of the budget that is used.
+    """
+    return progress >= 1 - recipe.closing
+
+
 @dataclass
 class Clock:
     """The budget of a run, over all its parts if it was resumed.

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor, distributed
 
 from musigma.datasets.catalog import Dataset, Item, find_dataset
+from musigma.datasets.drawn_pictures import draw_pictures
 from musigma.datasets.patch_bank import Bank, build_bank, load_images, load_pairs
 from musigma.degradations.pairs import PAIRS
 from musigma.functional.resize import resize
-from musigma.losses import Objective
+from musigma.losses import Objective, phases
 from musigma.model import Model, load
 from musigma.networks import Network, WithSigma, create, warm_start, with_sigma
 from musigma.training.checkpoint import checkpoints, load_newest
-from musigma.training.drawn_images import draw_images
 from musigma.training.recipe import DRAWN_SHAPES, Recipe, default_values
 from musigma.training.run_log import RunLog
 from musigma.training.schedule import Clock
@@ -32,12 +32,15 @@ CHANGEABLE = {
 
 BANK_KEYS = (
     *("data", "shrink", "scale", "patch", "channels", "swap_channels"),
-    *("degrade", "low", "noise_std"),
+    *("degrade", "low", "noise_std", "drawn_every", "candidates"),
 )
 """The keys of a recipe that decide its patch bank. Runs that agree in them can share one."""
 
 CHECKPOINT_KEYS = ("step", "spent", "rate_factor", "recipe")
 """What a checkpoint of a run holds."""
+
+NUM_DRAWN, DRAWN_SIZE = 24, 128
+"""The training set that needs no files: how many pictures, and the side of each."""
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +112,7 @@ def set_up(
     step = Step(
         recipe,
         build_network(recipe),
-        Objective(recipe.objective, teacher=teacher),
+        [Objective(text, teacher=teacher) for text in phases(recipe.objective)],
         bank or load_bank(recipe, device, run_log),
         device=device,
         rank=rank,
@@ -223,13 +226,16 @@ def load_bank(recipe: Recipe, device: torch.device, run_log: RunLog | None = Non
         patch=recipe.patch,
         device=device,
         swap_channels=recipe.swap_channels,
+        drawn_every=recipe.drawn_every,
+        candidates=recipe.candidates,
     )
 
 
 def load_training_images(recipe: Recipe, run_log: RunLog | None = None) -> list[Tensor]:
     """Read or draw the images of a recipe, uint8 ``(C, H, W)``; pairs have twice the channels."""
     if DRAWN_SHAPES in recipe.data:
-        return draw_images(recipe.channels)
+        pictures = draw_pictures(torch.arange(NUM_DRAWN), size=DRAWN_SIZE, channels=recipe.channels)
+        return list(pictures.permute(0, 3, 1, 2))
     items = training_data(recipe).items
     progress = run_log.loading if run_log else None
     if recipe.degrade == PAIRS:

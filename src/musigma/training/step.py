@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.utils._pytree import tree_map
 
-from musigma.datasets.patch_bank import Bank
+from musigma.datasets.patch_bank import Bank, Patches
 from musigma.kernels.cuda_graph import capture
 from musigma.kernels.half_precision import half_copy
 from musigma.losses import Objective
 from musigma.networks import Network
+from musigma.training.compiled_blocks import compile_blocks, repeated_blocks
 from musigma.training.deferred_gradients import DeferringConv, defer, gradients_of
 from musigma.training.optimizers import Optimizer
 from musigma.training.patch_feed import HostFeed
@@ -37,7 +38,7 @@ class Step:
     Args:
         recipe: Settings of the run.
         network: The network with its initial weights.
-        objective: The loss to minimize.
+        objective: The loss to minimize; or the first one, and the one that closes the run.
         bank: Source of the patches.
         device: Where to compute.
         rank: Number of this process.
@@ -48,7 +49,7 @@ class Step:
         self,
         recipe: Recipe,
         network: Network,
-        objective: Objective,
+        objective: Objective | Sequence[Objective],
         bank: Bank,
         *,
         device: torch.device,
@@ -69,7 +70,9 @@ class Step:
         )
         self.network = network.to(device)
         self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.objective = objective.to(device)
+        objectives = [objective] if isinstance(objective, Objective) else objective
+        self.objectives = [each.to(device) for each in objectives]
+        self.closing = torch.zeros((), device=device)  # 1 where the last objective counts
         self.half = recipe.precision == "bf16" and device.type == "cuda"
         self.working_copy = (
             half_copy(self.network, torch.bfloat16, share_buffers=True)
@@ -107,7 +110,11 @@ class Step:
         torch.backends.cudnn.benchmark = True
         if self.recipe.compile:
             self._defer()
-            self._loss = torch.compile(self._loss_of_patches, fullgraph=True, dynamic=False)
+            # Not those of the network itself, which is validated on images of other sizes.
+            blocks = repeated_blocks(self.working_copy) if self.half else []
+            compile_blocks(blocks)
+            if not blocks:
+                self._loss = torch.compile(self._loss_of_patches, fullgraph=True, dynamic=False)
         before = copy.deepcopy(self.state())
         self._graph, _ = capture(self._update)
         self.load_state(before)
@@ -195,16 +202,17 @@ class Step:
             patches = self._feed.patches()
         else:
             patches = self.bank.sample(self.number, **self._sampling)
-        degraded, target, noise_level, counted = patches
-        if self.working_copy.takes_noise_level:
-            assert noise_level is not None
-            level = noise_level.view(-1, 1, 1, 1) / 255
-            degraded = torch.cat([degraded, level.expand_as(degraded[:, :1])], dim=1)
+        degraded = network_input(patches, with_level=self.working_copy.takes_noise_level)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.half):
             prediction = self.working_copy(degraded)
         mean, sigma = prediction
         prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
-        return self.objective(prediction, target, degraded=degraded, counted=counted)
+        losses = [
+            objective(prediction, patches.target, degraded=degraded, counted=patches.counted)
+            for objective in self.objectives
+        ]
+        # A captured step cannot branch, so it computes both; the other one has the weight 0.
+        return torch.lerp(losses[0], losses[-1], self.closing) if len(losses) > 1 else losses[0]
 
     def _defer(self) -> None:
         # The kernel is for half precision, which only the working copy uses.
@@ -217,6 +225,15 @@ class Step:
     def _refresh_working_copy(self) -> None:
         if self.working_copy is not self.network:
             torch._foreach_copy_(_trainable(self.working_copy), self.weights)
+
+
+def network_input(patches: Patches, *, with_level: bool) -> Tensor:
+    """Return the input of a network, with a map of the noise level behind it where it takes one."""
+    if not with_level:
+        return patches.degraded
+    assert patches.noise_level is not None
+    level = patches.noise_level.view(-1, 1, 1, 1) / 255
+    return torch.cat([patches.degraded, level.expand_as(patches.degraded[:, :1])], dim=1)
 
 
 def _global_generator(device: torch.device) -> torch.Generator:

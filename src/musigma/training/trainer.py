@@ -24,7 +24,7 @@ from musigma.training.checkpoint import load_newest, save_checkpoint
 from musigma.training.recipe import Recipe
 from musigma.training.run_log import RunLog, read_log, validated_psnr
 from musigma.training.run_record import record_of
-from musigma.training.schedule import Clock
+from musigma.training.schedule import Clock, is_closing
 from musigma.training.setup import find_run, join_processes, set_up
 from musigma.training.step import Step
 from musigma.types import MusigmaError
@@ -106,6 +106,7 @@ def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
         progress, stop = largest_over_processes(clock.progress(last_log), stop_signal())
         while progress < 1 and not stop:
             before = progress
+            step.closing.fill_(is_closing(recipe, progress))
             step(clock.learning_rate(step.steps_done, progress))
             done = step.steps_done
             if run_log.first_loss is None:

@@ -9,6 +9,7 @@ from studies.paper.figures.objective import draw_collapse, draw_landscape
 from studies.paper.figures.photos import draw_comparison, draw_sigma
 from studies.paper.figures.style import Drawing
 from studies.paper.figures.training import draw_convergence, draw_study
+from studies.paper.figures.zoo import draw_zoo
 from studies.paper.measurements import RecordSet
 
 __all__ = ["FIGURES", "Drawing", "Figure", "draw"]
@@ -29,6 +30,7 @@ FIGURES = {
     "comparison": Figure("Visual comparison", draw_comparison),
     "sigma-error": Figure("Sigma against the true error", draw_sigma),
     "study": Figure("What objectives gain at equal budget", draw_study),
+    "zoo": Figure("What l_E gives each network", draw_zoo),
 }
 
 

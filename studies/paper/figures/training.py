@@ -74,10 +74,7 @@ def draw_study(record_set: RecordSet) -> Drawing:
         _draw_gains(axes, study.outcomes, study.sets)
         axes.set_title(study.title, loc="left")
     grid[0, 0].legend(loc="center left", bbox_to_anchor=(1, 0.5))
-    grid[-1, 0].set_xscale("symlog", linthresh=LINEAR)
-    ticks = _ticks_within(*grid[-1, 0].get_xlim())
-    grid[-1, 0].set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-    grid[-1, 0].set_xlabel(f"PSNR gained over {REFERENCE} (dB)")
+    scale_gains(grid[-1, 0])
     sources = [
         o.sources for study in studies for by in study.outcomes.values() for o in by.values()
     ]
@@ -160,6 +157,14 @@ def _draw_gains(
     axes.set(yticks=range(len(others)), yticklabels=others, ylim=(len(others) - 0.5, -0.5))
     axes.tick_params("y", length=0, labelcolor=INK)
     axes.grid(visible=False, axis="y")
+
+
+def scale_gains(axes: "Axes") -> None:
+    """Make the horizontal axis one of gains: linear in its middle and logarithmic beyond."""
+    axes.set_xscale("symlog", linthresh=LINEAR)
+    ticks = _ticks_within(*axes.get_xlim())
+    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xlabel(f"PSNR gained over {REFERENCE} (dB)")
 
 
 def _ticks_within(left: float, right: float) -> list[float]:
