@@ -79,7 +79,7 @@ def test_what_is_written_when_a_run_is_stopped_is_told(tmp_path):
     outcomes, options = [], Options(folder=tmp_path / "out")
     with pytest.raises(KeyboardInterrupt):
         for outcome in restore_files(model, sources, options, progress=stop):
-            outcomes.append(outcome.source.name)
+            outcomes += [outcome.source.name]
     assert sorted(outcomes) == sorted(contents(tmp_path / "out")) == ["0.png", "1.png"]
 
 
