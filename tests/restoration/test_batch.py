@@ -76,11 +76,11 @@ def test_what_is_written_when_a_run_is_stopped_is_told(tmp_path):
         if source == sources[2]:
             raise KeyboardInterrupt
 
-    written, options = set(), Options(folder=tmp_path / "out")
+    written, options = [], Options(folder=tmp_path / "out")
+    outcomes = restore_files(model, sources, options, progress=stop)
     with pytest.raises(KeyboardInterrupt):
-        for outcome in restore_files(model, sources, options, progress=stop):
-            written.add(outcome.source.name)
-    assert written == set(contents(tmp_path / "out")) == {"0.png", "1.png"}
+        written.extend(outcome.source.name for outcome in outcomes)
+    assert set(written) == set(contents(tmp_path / "out")) == {"0.png", "1.png"}
 
 
 def test_what_is_wrong_with_all_files_ends_the_batch(tmp_path):
