@@ -23,7 +23,7 @@ from musigma.evaluation.record import load_record
 from musigma.types import DataError
 from studies.paper.measurements import RecordSet, load_records
 from studies.paper.report import TABLE_NAMES, make_table
-from studies.paper.study import ALL, Study, corrected_p_values, find_studies, p_text
+from studies.paper.study import ALL, Study, corrected_p_values, objective_studies, p_text
 from studies.paper.tables import Table
 from studies.result_tables import TABLES, markdown, number, read_records
 
@@ -51,7 +51,7 @@ def _record_set(results: Path) -> RecordSet:
 
 @cache
 def _studies(results: Path, seeds: str = "") -> tuple[Study, ...]:
-    return tuple(find_studies(_record_set(results), _seeds(seeds)))
+    return tuple(objective_studies(_record_set(results), _seeds(seeds)))
 
 
 def _seeds(text: str) -> range | None:

@@ -22,7 +22,7 @@ import torch
 
 from musigma.evaluation.record import Record, provenance
 from studies.paper.measurements import RecordSet, load_records
-from studies.paper.study import ALL, find_studies
+from studies.paper.study import ALL, objective_studies
 from studies.two_level import quantile_of_the_mean, t_quantile, variances_of_the_mean
 
 COVERAGE = 0.95
@@ -39,7 +39,7 @@ def comparisons(record_set: RecordSet) -> dict[str, np.ndarray]:
     """Return the differences ``(seeds, images)`` of each comparison on all images."""
     return {
         f"{study.title}: {objective}": difference.values
-        for study in find_studies(record_set)
+        for study in objective_studies(record_set)
         for objective, outcomes in study.outcomes.items()
         if (difference := outcomes[ALL].difference) is not None
     }

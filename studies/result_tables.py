@@ -90,7 +90,9 @@ def denoising_table(records: Iterable[Record]) -> str:
     """PSNR of each denoiser, and where it has error bars the coverage of its intervals."""
     cells: dict[str, dict[tuple[str, float], str]] = {}
     for record in records:
-        if record.kind == "evaluation" and record.protocol["name"] == "denoise":
+        if record.kind != "evaluation" or _is_study(_recipe(record)):
+            continue
+        if record.protocol["name"] == "denoise":
             cell = number(record.result["psnr"], ".2f")
             if "coverage" in record.result:
                 cell += f" / {record.result['coverage']:.1%}"
@@ -113,6 +115,33 @@ def speed_table(records: Iterable[Record]) -> str:
     ]
     headings = [f"step on one {record.provenance['device']}", "ms", "patches/s", "TFLOP/s"]
     return markdown(headings, rows)
+
+
+def steps_table(records: Iterable[Record]) -> str:
+    """Time, memory and rate of the step of every network of the study, beside a plain loop."""
+    rows = []
+    for record in records:
+        if record.protocol["name"] == "train-step-zoo":
+            for name, measured in record.result.items():
+                if "error" not in measured:
+                    rows.append([name, *_step_cells(measured)])
+    headings = ["network", "parameters", "plain loop (ms)", "l1 (ms)", "with sigma (ms)"]
+    headings += ["times as fast", "TFLOP/s", "memory (GiB)", "step"]
+    return markdown(headings, rows)
+
+
+def _step_cells(measured: dict[str, Any]) -> list[str]:
+    plain, ours = (measured["timings"][name] for name in ("plain loop", "l1"))
+    with_sigma = [t for name, t in measured["timings"].items() if "sigma" in name]
+    return [
+        f"{measured['params'] / 1e6:.2f}M",
+        *(f"{timing['median_ms']:.1f}" for timing in (plain, ours)),
+        f"{with_sigma[0]['median_ms']:.1f}" if with_sigma else "",
+        f"{measured['times_faster_than_plain']:.1f}",
+        f"{ours['tflops']:.0f}",
+        f"{ours['memory_gib']:.1f}",
+        "compiled" if measured["compiled"] else "captured",
+    ]
 
 
 def short_speed_table(records: Iterable[Record]) -> str:
@@ -338,6 +367,7 @@ TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "uncertainty": uncertainty_table,
     "denoising": denoising_table,
     "training speed": speed_table,
+    "steps of all networks": steps_table,
     "training runs": runs_table,
     "tile differences": tiles_table,
     "short fidelity": short_fidelity_table,

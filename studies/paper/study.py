@@ -31,6 +31,8 @@ TITLE = "Objectives at equal budget"
 REFERENCE = "l1"
 ALL = "all images"
 METRICS = ("psnr_y", "psnr")
+ZOO = "zoo-"
+"""What the names of the records of the study over all networks begin with."""
 _FREE = {"objective", "seed", "sigma", "sigma_width", "teacher", "clip"}
 _WITHOUT_EFFECT = {"log_every", "validate_every", "save_every", "compile"}
 
@@ -119,6 +121,26 @@ def find_studies(record_set: RecordSet, seeds: Container[int | None] | None = No
     return sorted(studies, key=lambda study: (-len(study.outcomes), study.title))
 
 
+def objective_studies(
+    record_set: RecordSet, seeds: Container[int | None] | None = None
+) -> list[Study]:
+    """Return the studies of objectives: all but those of the study over all networks.
+
+    The latter are one comparison each, and have a table of their own.
+    """
+    return [study for study in find_studies(record_set, seeds) if not _is_of_zoo(study)]
+
+
+def _is_of_zoo(study: Study) -> bool:
+    sources = [
+        source
+        for outcomes in study.outcomes.values()
+        for outcome in outcomes.values()
+        for source in outcome.sources
+    ]
+    return all(source.rpartition("/")[2].startswith(ZOO) for source in sources)
+
+
 def budget_key(recipe: Mapping[str, Any]) -> str:
     """Return the settings that all runs of one study share, as text that can be compared."""
     return recipe_key(recipe, without=_FREE | _WITHOUT_EFFECT)
@@ -159,7 +181,7 @@ def p_text(value: float) -> str:
 
 def study_table(record_set: RecordSet) -> Table:
     """Return the table of all studies: PSNR of each objective and its gain over l1."""
-    studies = find_studies(record_set)
+    studies = objective_studies(record_set)
     sets = tuple(dict.fromkeys(name for study in studies for name in study.sets))
     p_values = corrected_p_values(studies)
     rows = [

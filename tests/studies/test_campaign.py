@@ -157,6 +157,20 @@ def test_a_run_gives_what_train_gives_and_leaves_records(tmp_path):
     assert next_jobs(plans, out, minutes=8) == []
 
 
+def test_error_bars_of_the_study_over_all_networks_are_calibrated(tmp_path):
+    """On the validation set, before the test sets are measured."""
+    *_, job = next_jobs(load_campaign(written(tmp_path)), tmp_path / "results", minutes=8)
+    others = str(write_pictures(tmp_path / "others", height=40, width=32))
+    for calibrate in (False, True):
+        out = tmp_path / str(calibrate)
+        chosen = replace(job, sets=(others,), calibrate=calibrate)
+        run_jobs([chosen], out, device="cpu", num_workers=1)
+        record = load_record(out / "evaluation" / f"{job.name}-others-x2.json")
+        assert ("pll_calibrated" in record.result) is calibrate
+        held_out = load_record(out / "evaluation" / f"{job.name}-pictures-x2.json")
+        assert "pll_calibrated" not in held_out.result
+
+
 def test_side_by_side_gives_what_one_after_another_gives(tmp_path):
     jobs = next_jobs(load_campaign(written(tmp_path)), tmp_path / "results", minutes=8)
     out, packed = tmp_path / "out", tmp_path / "packed"

@@ -4,7 +4,7 @@ import pytest
 
 from helpers.records import RECIPE, evaluation
 from musigma.evaluation.record import Record, load_record
-from studies.result_tables import fidelity_table, runs_table, uncertainty_table
+from studies.result_tables import denoising_table, fidelity_table, runs_table, uncertainty_table
 
 SHIPPED = {"steps": None, "seconds": 60.0, "objective": "sigma_l2"}
 SIGMA = {"psnr_y": 33.0, "ssim_y": 0.9, "pll": 2.5, "pll_calibrated": 3.0, "sigma_psnr": 35.0}
@@ -59,3 +59,17 @@ def test_an_infinite_psnr_is_shown(tmp_path):
     record.model["training"]["seconds"] = 9.0
     record.model["training"]["recipe"]["objective"] = "l1"
     assert "inf / 1.0000" in fidelity_table([record])
+
+
+def test_short_runs_of_the_study_stay_out_of_the_table_of_denoisers():
+    protocol = {"name": "denoise", "noise_std": 25.0, "channels": 3}
+    common = {"protocol": protocol, "result": {"psnr": 31.0}, "data": "CBSD68"}
+    released = evaluation(model={"name": "dncnn-colour", "scale": 1}, **common)
+    short = evaluation(
+        model={"name": "ffdnet-colour", "scale": 1},
+        recipe={"steps": 5000, "objective": "l1"},
+        **common,
+    )
+    table = denoising_table([released, short])
+    assert "dncnn-colour (released weights)" in table
+    assert "ffdnet-colour" not in table

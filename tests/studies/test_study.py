@@ -6,7 +6,12 @@ from helpers.records import evaluation, run, save_all
 from musigma.types import DataError
 from studies.paper.figures import draw
 from studies.paper.measurements import load_records
-from studies.paper.study import corrected_p_values, find_studies, study_table
+from studies.paper.study import (
+    corrected_p_values,
+    find_studies,
+    objective_studies,
+    study_table,
+)
 
 
 def study_of(folder, **records):
@@ -148,3 +153,14 @@ def test_p_values_are_corrected_for_all_comparisons(tmp_path):
     by_objective = {objective: values for (_, objective), values in p_values.items()}
     assert by_objective["l2"].corrected == pytest.approx(2 * by_objective["l2"].plain)
     assert by_objective["charbonnier"].corrected == by_objective["charbonnier"].plain > 0.5
+
+
+def test_the_study_over_all_networks_stays_out_of_the_study_of_objectives(tmp_path):
+    records = {
+        f"{prefix}-{objective}": run(objective, 0, {"Set5": [36.0, 38.0]}, network=network)
+        for prefix, network in (("zoo-srcnn", "srcnn"), ("networks-vdsr", "vdsr"))
+        for objective in ("l1", "l2")
+    }
+    record_set = load_records(save_all(tmp_path, **records))
+    assert len(find_studies(record_set)) == 2
+    assert [study.recipe["network"] for study in objective_studies(record_set)] == ["vdsr"]

@@ -11,6 +11,7 @@ from studies.campaign import Plan
 from studies.paper.figures import draw
 from studies.paper.measurements import load_records
 from studies.paper.zoo import NOT_RUN, corrected, find_entries, longer_entries, zoo_table
+from studies.result_tables import steps_table
 from studies.zoo import CAPTURE, FULL, costs, zoo_plans, zoo_recipes
 
 RUN_TINY = """
@@ -144,6 +145,9 @@ def test_steps_are_measured_and_recorded(studies, tiny_campaign, tmp_path):
     for ours in (timings["l1"], timings[FULL]):
         assert ours["median_ms"] > 0
         assert math.isfinite(ours["last_loss"])
+    (row,) = steps_table([load_record(record)]).splitlines()[2:]
+    assert row.startswith("| denoisers-tiny | 0.0")
+    assert row.endswith("| compiled |")
     # What is there already is not measured again.
     again = studies("bench", "zoo", *words, "--json")
     assert json.loads(again.out) == result

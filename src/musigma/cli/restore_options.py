@@ -201,7 +201,6 @@ class RestoreOptions:
 
     def to_options(self, **others: Any) -> "Options":
         """Read the values that were typed; `others` go to `Options` unchanged."""
-        from musigma.images.image_io import MAX_PIXELS
         from musigma.images.science.value_range import parse_range
         from musigma.restoration.options import Options
 
@@ -218,7 +217,7 @@ class RestoreOptions:
             ensemble=self.ensemble,
             tile=parse_tile(self.tile),
             memory=parse_size(self.memory),
-            max_pixels=self.max_pixels or MAX_PIXELS,
+            max_pixels=self.max_pixels,
             frame=self.frame,
             quality=self.quality,
             value_range=parse_range(self.value_range),

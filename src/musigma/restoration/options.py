@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from musigma.images.image_io import MAX_PIXELS, ImageMeta
+from musigma.images.image_io import ImageMeta
 from musigma.images.listing import format_of
 from musigma.model import Model
 from musigma.prediction.engines import Engine
@@ -29,7 +29,8 @@ class Options:
         ensemble: Whether to average over flips and quarter turns, at eight times the cost.
         tile: Largest side of a tile.
         memory: Bytes for one tile and its output rows.
-        max_pixels: A picture with more pixels is refused before it is decoded.
+        max_pixels: A picture with more pixels is refused before it is decoded. By default it is
+            `MAX_PIXELS`, and there is no limit for scientific files that are read in parts.
         frame: The page or frame to read of files with several, from 0.
         quality: Quality of JPEG and WebP results, 1 to 100. By default it is 95, and a WebP is
             lossless where its source is.
@@ -54,7 +55,7 @@ class Options:
     ensemble: bool = False
     tile: int | None = None
     memory: int = DEFAULT_MEMORY
-    max_pixels: int = MAX_PIXELS
+    max_pixels: int | None = None
     frame: int | None = None
     quality: int | None = None
     size: tuple[int | None, int | None] | None = None

@@ -15,7 +15,7 @@ from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
 from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
 from musigma.functional.poisson_gaussian import growth_of, level_of
 from musigma.functional.resize import resize
-from musigma.images.image_io import ImageMeta, OpenedImage, Raster, open_image
+from musigma.images.image_io import MAX_PIXELS, ImageMeta, OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
 from musigma.images.science.image import FormatName
 from musigma.images.science.recognise import science_format
@@ -300,7 +300,10 @@ def read_picture(
     if options.coverage is not None:
         calibration = model.require_calibration(options.coverage)
     picture = open_image(
-        source.path, max_pixels=options.max_pixels, frame=options.frame, memory=options.memory
+        source.path,
+        max_pixels=options.max_pixels or MAX_PIXELS,
+        frame=options.frame,
+        memory=options.memory,
     )
     options = replace(options, memory=_memory_for_tiles(model, source, picture, options))
     seen = grey_if_equal(picture.colours)

@@ -11,7 +11,7 @@ from musigma.evaluation.record import Record
 from musigma.types import DataError
 from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, label_ends, new_figure, style
 from studies.paper.measurements import RecordSet
-from studies.paper.study import ALL, REFERENCE, Outcome, budget_key, find_studies
+from studies.paper.study import ALL, REFERENCE, Outcome, budget_key, objective_studies
 from studies.paper.tables import training_length
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def draw_convergence(record_set: RecordSet) -> Drawing:
 @style()
 def draw_study(record_set: RecordSet) -> Drawing:
     """Draw the gain of each objective over l1 with its interval, a panel for each study."""
-    studies = find_studies(record_set)
+    studies = objective_studies(record_set)
     if not studies:
         raise DataError(
             f"no study among the records: it takes runs with equal steps of {REFERENCE} and another"

@@ -51,10 +51,8 @@ def test_a_sparse_file_of_a_few_bytes_is_refused(tmp_path):
     path = tmp_path / "sparse.tif"
     rasterio.open(path, "w", driver="GTiff", **size, **blocks, **crs).close()
     assert path.stat().st_size < 20_000
-    with pytest.raises(ImageError, match=r"10,000,000,000 pixels are more than the limit"):
-        restored(bicubic(), path)
     with pytest.raises(ImageError, match=r"declares planes of 10,000,000,000 pixels, and has \d"):
-        restored(bicubic(), path, max_pixels=10**11)
+        restored(bicubic(), path)
 
 
 @pytest.mark.parametrize("name", ["a.tif", "a.ome.tif", "a.fits", "a.exr"])

@@ -1,11 +1,13 @@
 """The scientific formats: which library reads them, and how to open and write a file."""
 
+import math
 from contextlib import AbstractContextManager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from musigma.images.decoding import MAX_PIXELS_PER_BYTE, SMALL_PICTURE
+from musigma.images.image_io import MAX_PIXELS
 from musigma.images.listing import image_error
 from musigma.images.science.geotiff import BLOCK
 from musigma.images.science.image import FormatName, PlaneWriter, Result, ScienceImage
@@ -25,38 +27,45 @@ LIBRARIES: dict[FormatName, str] = {
 }
 """The package that reads and writes each format."""
 
+READ_IN_PARTS: tuple[FormatName, ...] = ("GeoTIFF", "FITS")
+"""Formats whose planes need not fit into memory."""
+
 COLLECTED_ROWS = 2 * BLOCK
 """Rows of a plane that a writer may hold, while it joins them to blocks."""
 
 
-def open_science(path: Path, format_name: FormatName, *, max_pixels: int) -> ScienceImage:
+def open_science(
+    path: Path, format_name: FormatName, *, max_pixels: int | None = None
+) -> ScienceImage:
     """Open a scientific file.
 
     Args:
         path: The file.
         format_name: Its format, from `musigma.images.science.recognise.science_format`.
-        max_pixels: A file whose planes have more pixels is refused before they are read.
+        max_pixels: A file whose planes have more pixels is refused before they are read. By default
+            there is no limit for formats that are read in parts, and `MAX_PIXELS` for the others.
 
     Raises:
         ImageError: If the file cannot be read or is too large, or the package for it is not
             installed.
     """
+    limit = max_pixels or (math.inf if format_name in READ_IN_PARTS else MAX_PIXELS)
     try:
         module = _module(format_name)
         if format_name == "EXR":  # which is read as a whole when it is opened
-            _check_size(path, module.num_pixels(path), max_pixels)
+            _check_size(path, module.num_pixels(path), limit)
         image: ScienceImage = module.read(path)
     except ImportError as error:
         raise _not_installed(path, format_name) from error
     try:
-        _check_size(path, image.shape[1] * image.shape[2], max_pixels)
+        _check_size(path, image.shape[1] * image.shape[2], limit)
     except ImageError:
         image.close()
         raise
     return image
 
 
-def _check_size(path: Path, num_pixels: int, max_pixels: int) -> None:
+def _check_size(path: Path, num_pixels: int, max_pixels: float) -> None:
     """Refuse planes that are too large; a file may leave parts out and declare any size."""
     if num_pixels > max_pixels:
         text = f"its planes of {num_pixels:,} pixels are more than the limit of {max_pixels:,}"
