@@ -15,7 +15,7 @@ from musigma.model import load
 from musigma.networks import weights_file
 from musigma.networks.weight_choices import CHOICES
 from musigma.training.recipe import Recipe, default_values
-from studies import photo_rows
+from studies import joint_tables, photo_rows
 from studies.measured_weights import measured_weights
 from studies.unlike_inputs import INPUTS
 
@@ -362,6 +362,43 @@ def _as_toml(value: Any) -> str:
     return json.dumps(value).replace("{}", "{ }")
 
 
+def quantities_table(records: Iterable[Record]) -> str:
+    """Coverage of the intervals of quantities, and their width over that of fitted bars."""
+    rows = joint_tables.quantity_rows(records)
+    return markdown(["scale", "set (pictures)", *joint_tables.KINDS], rows, num_text=2)
+
+
+def joint_errors_table(records: Iterable[Record]) -> str:
+    """Likelihood of joint errors, and what samples are like."""
+    headings = [
+        "scale",
+        "set (pictures)",
+        "gain (nat)",
+        "least gain",
+        "pictures below 0",
+        "agreement (dB)",
+        "spread",
+        "mean of 64 (dB)",
+        "spectrum (dB)",
+        "of the mean (dB)",
+    ]
+    return markdown(headings, joint_tables.likelihood_rows(records), num_text=2)
+
+
+def audit_table(records: Iterable[Record]) -> str:
+    """What audits of the enlargements of several programs gave."""
+    headings = [
+        "enlargement",
+        "truly wrong",
+        "expected wrong",
+        "outside 99 %",
+        "invented",
+        "AUROC",
+        "flagged",
+    ]
+    return markdown(headings, joint_tables.audit_rows(records))
+
+
 TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "fidelity": fidelity_table,
     "uncertainty": uncertainty_table,
@@ -380,6 +417,9 @@ TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "guard": guard_table,
     "engines": engines_table,
     "recipe keys": recipe_keys_table,
+    "quantities": quantities_table,
+    "joint errors": joint_errors_table,
+    "audit": audit_table,
 }
 
 

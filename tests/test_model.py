@@ -15,9 +15,12 @@ import musigma
 from helpers.networks import assert_close, build, image_for
 from musigma.model import Model, load, save
 from musigma.networks import mean_only
+from musigma.networks.weights_file import write_weights_file
 from musigma.prediction.engines import EngineCache, TorchEngine
 from musigma.types import ConfigError, ImageError, Prediction, WeightsError
 from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.joint import Correlation
+from musigma.uncertainty.quantities import JointCalibration
 
 CALIBRATION = Calibration(
     method="isotonic",
@@ -280,3 +283,93 @@ def test_weights_for_photographs_ship_with_intervals(scale):
     assert low.shape == (1, 3, 9 * scale, 7 * scale)
     assert (low < high).all()
     assert "JPEG-compressed" in model.calibration.conditions
+
+
+def _small_input() -> torch.Tensor:
+    from musigma.datasets.demo_photo import portrait
+    from musigma.functional.resize import bicubic_down
+
+    return bicubic_down(portrait()[..., 60:156, 200:296], 4)
+
+
+def test_samples_agree_with_the_input_and_differ_as_much_as_the_bars_say():
+    from musigma.uncertainty.consistency import shrink
+
+    model, degraded = load("edsr-baseline", scale=4), _small_input()
+    samples, prediction = model.sample(degraded, 8), model.predict(degraded)
+    assert samples.shape == (8, 3, 96, 96)
+    assert 0 <= float(samples.min()) <= float(samples.max()) <= 1
+    for sample in samples:
+        error = shrink(sample[None], 4) - degraded
+        assert float(error.square().mean()) < 10**-4.5  # 45 dB
+    spread = (samples - prediction.mean).square().mean().sqrt()
+    assert 0.8 < float(spread / model.std(prediction).square().mean().sqrt()) < 1.1
+    shift = samples.mean(0) - prediction.mean[0].clamp(0, 1)  # some values are cut off
+    assert float(shift.square().mean().sqrt()) < 0.2 * float(spread)
+    assert torch.equal(samples, model.sample(degraded, 8))
+    assert not torch.equal(samples, model.sample(degraded, 8, seed=1))
+    assert len(model.sample(degraded, 3)) == 3
+
+
+def test_the_mean_over_a_region_has_an_interval_that_grows_with_the_coverage():
+    model, degraded = load("edsr-baseline", scale=4), _small_input()
+    prediction = model.predict_joint(degraded)
+    assert torch.equal(prediction.mean, model.predict(degraded).mean)
+    box = prediction.mean_over((8, 16, 20, 12))
+    mask = torch.zeros(96, 96, dtype=torch.bool)
+    mask[16:28, 8:28] = True
+    assert prediction.mean_over(mask) == box
+    # What the input says about the mean moves it by a little.
+    assert box.value == pytest.approx(float(prediction.mean[..., 16:28, 8:28].mean()), abs=0.01)
+    half_width = box.high - box.value
+    added = model.std(prediction)[..., 16:28, 8:28].mean()
+    assert 0 < box.std < float(added)
+    assert half_width == pytest.approx(box.std * dict(model.require_joint().factors)[0.9])
+    wider = prediction.mean_over((8, 16, 20, 12), coverage=0.95)
+    assert wider.high - wider.value > half_width
+    difference = prediction.mean_over((8, 16, 8, 8), minus=(40, 16, 8, 8))
+    parts = [prediction.mean_over(region).value for region in ((8, 16, 8, 8), (40, 16, 8, 8))]
+    assert difference.value == pytest.approx(parts[0] - parts[1], abs=1e-5)
+    with pytest.raises(ConfigError, match="a batch of 2"):
+        model.predict_joint(torch.rand(2, 3, 8, 8))
+
+
+def test_a_grey_picture_is_measured_like_a_colour_picture_with_equal_channels():
+    model, grey = load("edsr-baseline", scale=4), _small_input().mean(1, keepdim=True)
+    first, second = (
+        model.predict_joint(image).mean_over((8, 16, 20, 12))
+        for image in (grey, grey.expand(1, 3, -1, -1))
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize("joint", [3, {}, {"correlation": {}, "factors": [], "num_images": 1}])
+def test_hostile_joint_errors_in_a_file_are_refused(tmp_path, joint):
+    model = load("edsr-baseline", scale=2)
+    calibration = model.calibration.to_dict() | {"joint": joint}
+    write_weights_file(tmp_path / "odd.safetensors", model.network, calibration=calibration)
+    with pytest.raises(WeightsError, match=r"calibration in odd.* cannot be used"):
+        load(tmp_path / "odd.safetensors")
+
+
+def test_joint_errors_of_another_scale_are_refused(tmp_path):
+    model = load("edsr-baseline", scale=2)
+    other = Correlation.independent(scale=4, radius=1, channels=3)
+    joint = JointCalibration(correlation=other, factors=((0.9, 1.7),), num_images=9)
+    calibration = model.calibration.to_dict() | {"joint": joint.to_dict()}
+    write_weights_file(tmp_path / "odd.safetensors", model.network, calibration=calibration)
+    with pytest.raises(WeightsError, match="joint errors are for scale 4"):
+        load(tmp_path / "odd.safetensors")
+
+
+def test_joint_errors_are_saved_and_files_without_them_load(tmp_path):
+    model = load("edsr-baseline", scale=2)
+    model.save(tmp_path / "with.safetensors")
+    assert load(tmp_path / "with.safetensors").require_joint() == model.require_joint()
+    former = {key: value for key, value in model.calibration.to_dict().items() if key != "joint"}
+    assert model.joint_head is not None
+    write_weights_file(tmp_path / "former.safetensors", model.network, calibration=former)
+    loaded = load(tmp_path / "former.safetensors")
+    assert "joint" not in loaded.calibration.to_dict()
+    with pytest.raises(ConfigError, match="calibrate --joint"):
+        loaded.require_joint()

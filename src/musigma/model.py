@@ -24,6 +24,7 @@ from musigma.hub import (
 from musigma.images.conversion import ImageLike, as_batch
 from musigma.model_file import read_model_file, read_wrapped_file
 from musigma.networks import Network, create, entries
+from musigma.networks.joint_head import JointHead
 from musigma.networks.weight_choices import weights_named
 from musigma.networks.weights_file import (
     choose_scale,
@@ -46,6 +47,9 @@ from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, Prediction, WeightsError, nearest
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.guard import Reference, unlike
+from musigma.uncertainty.joint import Correlation, JointErrors
+from musigma.uncertainty.joint_prediction import JointPrediction, draw_pictures, predict_errors
+from musigma.uncertainty.quantities import JointCalibration
 from musigma.uncertainty.ramps import half_width_by_ramps
 
 
@@ -71,6 +75,7 @@ class Model:
         calibration: Turns sigma into a standard deviation and an interval; `None` where the weights
             were never calibrated.
         onnx: Content of the ONNX file that the model was loaded from; `None` for other models.
+        joint_head: Predicts how errors belong together; `None` where the weights have none.
 
     Example:
         >>> model = load("edsr-baseline", scale=2)
@@ -86,6 +91,7 @@ class Model:
     digest: str = ""
     calibration: Calibration | None = None
     onnx: bytes | None = None
+    joint_head: JointHead | None = None
     _engines: EngineCache = field(default_factory=EngineCache, init=False, compare=False)
 
     def __repr__(self) -> str:
@@ -128,6 +134,8 @@ class Model:
         """
         if self.onnx is None:
             self.network.to(select_device(device))
+            if self.joint_head is not None:
+                self.joint_head.to(self.device)
         elif str(device) not in ("auto", "cpu"):
             raise ConfigError(
                 f"a model from an ONNX file runs on the CPU, not on {device}; load its weights file"
@@ -255,6 +263,78 @@ class Model:
         statistics = measure(grey_if_equal(as_batch(image)))
         return unlike(Reference.from_dict(reference), statistics, noise_std=noise_std)
 
+    def predict_joint(
+        self,
+        image: ImageLike,
+        *,
+        noise_std: float | None = None,
+        tile: int | None = None,
+        memory: int = DEFAULT_MEMORY,
+    ) -> JointPrediction:
+        """Restore one picture, and say how its errors belong together.
+
+        A grey picture comes back with three equal channels. Where the model is calibrated for
+        bicubic shrinking, the errors allow for what the input says about them.
+
+        Args:
+            image: One picture as for `predict`.
+            noise_std: As for `predict`.
+            tile: As for `predict`.
+            memory: As for `predict`.
+
+        Example:
+            >>> model = load("edsr-baseline", scale=2)
+            >>> prediction = model.predict_joint(torch.rand(1, 3, 16, 16))
+            >>> box = prediction.mean_over((4, 8, 16, 12))
+            >>> box.low < box.value < box.high
+            True
+        """
+        joint = self.require_joint()
+        prediction, errors = self.predict_errors(
+            image, joint.correlation, noise_std=noise_std, tile=tile, memory=memory
+        )
+        return JointPrediction(prediction, errors, joint, self.require_calibration().coverage)
+
+    def predict_errors(
+        self, image: ImageLike, correlation: Correlation | None, **options: Any
+    ) -> tuple[Prediction, JointErrors]:
+        """Restore one picture, and return the joint distribution of its errors.
+
+        Args:
+            image: One picture as for `predict`.
+            correlation: Of the errors; `None` for that which the joint head predicts.
+            options: ``noise_std``, ``tile`` and ``memory`` as for `predict`.
+        """
+        return predict_errors(
+            self.network,
+            image,
+            calibration=self.require_calibration(),
+            fields=self.joint_head if correlation is None else correlation,
+            **options,
+        )
+
+    def sample(self, image: ImageLike, num_samples: int, *, seed: int = 0) -> Tensor:
+        """Draw pictures that the input may come from.
+
+        They differ as the truth may differ from the mean. If the model is calibrated for bicubic
+        shrinking, each of them gives the input back when it is shrunk so; other degradations are
+        not known well enough for that.
+
+        Samples come in pairs whose errors have opposite signs, so that the mean of an even number
+        of them is that of the model, but for values that are cut off at 0 and 1.
+
+        Args:
+            image: One picture as for `predict`.
+            num_samples: How many.
+            seed: Of the random numbers.
+
+        Returns:
+            ``(num_samples, C, H, W)`` in ``[0, 1]``.
+        """
+        if num_samples < 1:
+            raise ConfigError(f"`num_samples` must be at least 1, got {num_samples}")
+        return draw_pictures(self.predict_joint(image), num_samples, seed=seed, device=self.device)
+
     def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> None:
         """Write a weights file with the metadata and calibration of the model, atomically.
 
@@ -266,7 +346,7 @@ class Model:
         if self.onnx is not None:
             raise ConfigError("a model from an ONNX file has no weights to save; copy the file")
         stored = self.stored_metadata() | metadata
-        write_weights_file(Path(path), self.network, half=half, **stored)
+        write_weights_file(Path(path), self.network, half=half, head=self.joint_head, **stored)
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None) -> "Model":
@@ -320,7 +400,8 @@ class Model:
         """Write the model as an ONNX file, atomically; `load` reads it back.
 
         The file takes ``input`` and gives ``mean`` and, with a sigma branch, ``sigma``; a model
-        that is calibrated also gives ``half_width``, the half-width of the interval.
+        that is calibrated also gives ``half_width``, the half-width of the interval. With a joint
+        head there are ``joint_weights``, and the constants of the fields are in the metadata.
 
         Args:
             path: Where; the suffix must be ``.onnx``.
@@ -336,6 +417,7 @@ class Model:
             metadata=self.stored_metadata(),
             digest=self.digest,
             half_width=partial(half_width_by_ramps, calibration) if calibration else None,
+            head=self.joint_head,
             opset=opset,
         )
 
@@ -359,6 +441,16 @@ class Model:
                 f"{self.name} is not calibrated; 'musigma calibrate' fits it to held-out images"
             )
         return calibration.at(coverage)
+
+    def require_joint(self) -> JointCalibration:
+        """Return how errors belong together, or say how to get it."""
+        stored = self.require_calibration().joint
+        if stored is None:
+            raise ConfigError(
+                f"{self.name} does not say how its errors belong together; 'musigma calibrate "
+                "--joint' fits that to held-out images"
+            )
+        return JointCalibration.from_dict(stored)
 
 
 def _sigma_of(prediction: Prediction) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 
 from musigma.networks import Network, mean_only
+from musigma.networks.joint_head import JointHead
 from musigma.networks.stored_tensors import read_stored_tensors
 from musigma.networks.weights_file import WeightsFile, build_skeleton, read_weights_file
 from musigma.prediction.engines import read_metadata
@@ -13,6 +14,7 @@ from musigma.prediction.foreign import RANGES, NetworkLike, open_network
 from musigma.types import ConfigError, WeightsError, first_line
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.guard import Reference
+from musigma.uncertainty.quantities import JointCalibration
 
 
 class ModelFile(NamedTuple):
@@ -23,6 +25,7 @@ class ModelFile(NamedTuple):
     metadata: dict[str, Any]
     digest: str
     calibration: Calibration | None
+    joint_head: JointHead | None = None
     onnx: bytes | None = None
 
 
@@ -79,7 +82,8 @@ def _read_onnx(path: Path, scale: int | None) -> ModelFile:
     if scale not in (None, network.scale):
         raise ConfigError(f"{path.name} enlarges by {network.scale}, not by {scale}")
     digest = str(metadata.pop("digest", ""))
-    metadata.pop("card", None)
+    for key in ("card", "joint_fields"):
+        metadata.pop(key, None)
     content = WeightsFile(network=network, metadata=metadata, digest=digest)
     return _parts_of(content, path.name)._replace(onnx=path.read_bytes())
 
@@ -91,11 +95,25 @@ def _parts_of(content: WeightsFile, file_name: str) -> ModelFile:
         name=content.network.build_spec.name,
         metadata=metadata,
         digest=content.digest,
-        calibration=_calibration_of(metadata.pop("calibration", None), file_name),
+        calibration=_calibration_of(metadata.pop("calibration", None), file_name, content),
+        joint_head=content.joint_head,
     )
 
 
-def _calibration_of(stored: Any, file_name: str) -> Calibration | None:
+def _check_joint(stored: Any, content: WeightsFile) -> None:
+    correlation, network = JointCalibration.from_dict(stored).correlation, content.network
+    if correlation is None:
+        if content.joint_head is None and next(network.parameters()).device.type != "meta":
+            raise ConfigError("its joint errors need a joint head, which the file lacks")
+        return
+    if (correlation.scale, correlation.channels) != (network.scale, network.out_channels):
+        raise ConfigError(
+            f"its joint errors are for scale {correlation.scale} and {correlation.channels} "
+            f"channels, the network for {network.scale} and {network.out_channels}"
+        )
+
+
+def _calibration_of(stored: Any, file_name: str, content: WeightsFile) -> Calibration | None:
     """Read the calibration of a file, and make sure that it can be used and put into words."""
     if stored is None:
         return None
@@ -106,6 +124,8 @@ def _calibration_of(stored: Any, file_name: str) -> Calibration | None:
         str(calibration.promise)
         if calibration.reference is not None:
             Reference.from_dict(calibration.reference)
+        if calibration.joint is not None:
+            _check_joint(calibration.joint, content)
     except Exception as error:  # the values come from a file and may be anything
         reason = first_line(error)
         raise WeightsError(f"the calibration in {file_name} cannot be used: {reason}") from error

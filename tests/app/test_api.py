@@ -46,6 +46,14 @@ def test_the_answer_has_picture_sigma_report_and_calibration(server):
     assert server.files() == []
 
 
+def test_weights_with_joint_errors_tell_the_interval_of_a_box(server):
+    box = server.restore(png(), scale=2, weights="edsr-baseline", box="2,3,10,8").json()["box"]
+    for low, mean, high in zip(box["joint"]["low"], box["mean"], box["joint"]["high"], strict=True):
+        assert low < mean < high
+    assert box["joint"]["coverage"] == 0.9
+    assert server.restore(png(), scale=2, box="2,3,10,8").json()["box"]["joint"] is None
+
+
 @pytest.mark.parametrize(
     ("answer", "start"), [("picture", b"\x89PNG"), ("sigma", b"\x89PNG"), ("report", b"<!doctype")]
 )

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from musigma.app.box_statistics import Box, box_statistics, parse_box
+from musigma.app.box_statistics import box_statistics
 from musigma.types import ConfigError
+from musigma.uncertainty.quantities import Box, parse_box
 
 
 def test_values_by_hand():

@@ -14,10 +14,11 @@ from PIL import Image
 
 from helpers.browser import WIDTHS, chromium, serious_violations
 from helpers.servers import png, start_server
-from musigma.app.box_statistics import Box, box_statistics
+from musigma.app.box_statistics import box_statistics
 from musigma.images.image_io import read_image
 from musigma.model import load
 from musigma.restoration.error_maps import read_error_map
+from musigma.uncertainty.quantities import Box
 
 pytest.importorskip("gradio", reason="the app needs the extra app")
 WAIT = 60_000  # milliseconds; the machine may be busy
@@ -213,6 +214,28 @@ def statistics_of(links, box):
         mean = read_image(paths["Picture"])[0]
         sigma = read_error_map(paths["Sigma"], "sigma").values
     return box_statistics(mean, calibration.half_width(sigma), box)
+
+
+def test_a_box_has_an_interval_where_the_weights_know_how_errors_belong_together(browser, server):
+    with opened(browser, server, "desktop") as page:
+        upload(page, png(40, 48))
+        page.wait_for_selector("#picture img")
+        page.locator("#weights input").click()
+        page.get_by_role("option", name="edsr-baseline").click()
+        restore(page)
+        for name, value in zip(("Left", "Top", "Width", "Height"), (10, 20, 16, 8), strict=True):
+            page.get_by_role("spinbutton", name=name).fill(str(value))
+            page.keyboard.press("Tab")
+        page.get_by_text("From and to hold 90 % of such means").wait_for()
+        table = rows_of(page, "Box")
+        prediction = load("edsr-baseline", scale=2).predict_joint(
+            Image.open(io.BytesIO(png(40, 48)))
+        )
+        expected = [prediction.mean_over((10, 20, 16, 8), channel=c) for c in range(3)]
+        for row, ends in (("From", [q.low for q in expected]), ("To", [q.high for q in expected])):
+            cells = [float(cell) for cell in table[row]]
+            assert cells == pytest.approx([255 * end for end in ends], abs=0.06)
+        assert serious_violations(page) == []
 
 
 @pytest.mark.parametrize("device", WIDTHS)

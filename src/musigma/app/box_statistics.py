@@ -5,15 +5,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from musigma.types import ConfigError
-
-
-class Box(NamedTuple):
-    """A rectangle of pixels; ``x`` and ``y`` are those of its upper left pixel."""
-
-    x: int
-    y: int
-    width: int
-    height: int
+from musigma.uncertainty.quantities import Box
 
 
 class BoxStatistics(NamedTuple):
@@ -28,21 +20,6 @@ class BoxStatistics(NamedTuple):
     mean: list[float]
     independent: list[float]
     correlated: list[float]
-
-
-def parse_box(text: str) -> Box:
-    """Read a box.
-
-    Example:
-        >>> parse_box("10,20,30,40")
-        Box(x=10, y=20, width=30, height=40)
-    """
-    parts = text.split(",")
-    if len(parts) != 4 or not all(
-        part.strip().isascii() and part.strip().isdigit() for part in parts
-    ):
-        raise ConfigError(f"a box is x,y,width,height in whole pixels of the result, got {text!r}")
-    return Box(*(int(part) for part in parts))
 
 
 def box_statistics(

@@ -22,8 +22,19 @@ function surfaceIn(place) {
   return surface;
 }
 
+/* Return what asks the server for the interval of the mean of a box. */
+function measureBy(address) {
+  return async ({ x, y, width, height }) => {
+    try {
+      return await (await fetch(`${address}?box=${[x, y, width, height]}`)).json();
+    } catch {
+      return { error: "the server does not answer" };
+    }
+  };
+}
+
 async function show(place) {
-  const address = place.dataset.report;
+  const { report: address, box: boxAddress } = place.dataset;
   place.removeAttribute("data-report");
   const reply = await fetch(address);
   if (!reply.ok) {
@@ -34,7 +45,7 @@ async function show(place) {
   const promises = [...report.querySelectorAll("main > .mu-promise")];
   const viewer = document.importNode(report.getElementById("viewer"), true);
   surfaceIn(place).append(...promises.map((part) => document.importNode(part, true)), viewer);
-  musigmaViewer.mount(viewer, JSON.parse(report.getElementById("data").textContent));
+  musigmaViewer.mount(viewer, JSON.parse(report.getElementById("data").textContent), boxAddress && measureBy(boxAddress));
   const result = place.closest(".app-result");
   if (result.getBoundingClientRect().top > innerHeight) result.scrollIntoView();  // below, on a phone
 }

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr  # noqa: TID253 (it reads the types of functions; the server imports this late)
 
 from musigma.app import words
-from musigma.app.api import POLL_SECONDS, Service
+from musigma.app.api import POLL_SECONDS, Service, keep_for_boxes
 from musigma.app.job_queue import Ticket
 from musigma.app.limits import CancelledError
 from musigma.app.restorer import DEFAULT_WEIGHTS, RestoreRequest, Result, weights_for
@@ -184,8 +184,8 @@ class Desk:
                 view = words.preview(shown[-1]) if shown else keep
                 yield [_state_of(ticket), view, *busy]
                 await _change(ticket, shown)
-            report, links = ticket.result(0)
-            yield [words.state(words.summary(report)), words.result(links), *idle]
+            report, links, box = ticket.result(0)
+            yield [words.state(words.summary(report)), words.result(links, box), *idle]
         except CancelledError:
             yield [words.state("Cancelled."), NOTHING_YET, *idle]
         except MusigmaError as error:
@@ -213,7 +213,7 @@ class Desk:
             ticket = self._submit(_file_of(picture), scale, weights, noise_std, [])
             while not ticket.finished.is_set():
                 await asyncio.sleep(POLL_SECONDS)
-            report, links = ticket.result(0)
+            report, links, _ = ticket.result(0)
         except MusigmaError as error:
             raise gr.Error(str(error), print_exception=False) from error
         return {**report, "files": links}
@@ -241,7 +241,7 @@ class Desk:
         request = RestoreRequest(scale=int(scale), weights=str(weights), noise_std=level)
         service = self._service
 
-        def work(ticket: Ticket) -> tuple[dict[str, Any], dict[str, str]]:
+        def work(ticket: Ticket) -> tuple[dict[str, Any], dict[str, str], str | None]:
             folder = service.workspace.new_result()
             result = service.restorer.restore(
                 source,
@@ -251,7 +251,10 @@ class Desk:
                 progress=ticket.report,
                 show=shown.append,
             )
-            return result.report, links_of(result)
+            calibration = result.calibration
+            knows = calibration is not None and calibration.joint is not None
+            box = keep_for_boxes(folder, source, request) if knows else None
+            return result.report, links_of(result), box
 
         return service.queue.submit(work)
 

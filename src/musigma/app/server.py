@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from musigma.app.api import Service, handle_restore, status_json
+from musigma.app.api import Service, handle_box, handle_restore, status_json
 from musigma.app.gate import LOOPBACK, AsgiApp, Gate
 from musigma.app.job_queue import JobQueue
 from musigma.app.limits import Limits
@@ -116,8 +116,12 @@ def _add_routes(app: Any, service: Service, ready: threading.Event) -> None:
             return JSONResponse({"error": "there is no such result, or no more"}, 404)
         return FileResponse(path)
 
+    async def box(request: Request) -> Response:
+        return await handle_box(service, request)
+
     app.add_route("/api/restore", restore, methods=["POST"])
     app.add_route("/api/status", status, methods=["GET"])
+    app.add_route("/results/{key}/box", box, methods=["GET"])
     app.add_route("/results/{key}/{name}", result, methods=["GET"])
 
 

@@ -46,22 +46,24 @@ def preview(jpeg: bytes) -> str:
     return f'<img class="app-preview" src="{source}" alt="{alt}">'
 
 
-def result(links: dict[str, str]) -> str:
+def result(links: dict[str, str], box: str | None = None) -> str:
     """Return the downloads and a place for the viewer.
 
     The script of the page fetches the report and shows the viewer of it.
 
     Args:
         links: Address of each file, by what it holds.
+        box: Address that tells the interval of the mean of a box, where there is one.
     """
+    asks = "" if box is None else f' data-box="{escape(box)}"'
     downloads = "".join(
         f'<a href="{escape(link)}" download>{FILE_TITLES[name]}</a>' for name, link in links.items()
     )
     return (
         '<div class="musigma app-result">'
         f'<p class="app-downloads"><span class="mu-quiet">Download</span> {downloads}</p>'
-        f'<div data-report="{escape(links["report"])}"><p class="mu-quiet">Opening the viewer.</p>'
-        "</div></div>"
+        f'<div data-report="{escape(links["report"])}"{asks}>'
+        '<p class="mu-quiet">Opening the viewer.</p></div></div>'
     )
 
 

@@ -65,6 +65,14 @@ def calibrate(
         float,
         typer.Option(help="Probability of the promise that conformal and risk-control make."),
     ] = DEFAULT_CONFIDENCE,
+    joint: Annotated[
+        bool,
+        typer.Option(
+            "--joint",
+            help="Also fit how errors of neighbours belong together, for 'musigma measure' and for "
+            "samples. It runs the model over the images once more.",
+        ),
+    ] = False,
     memory: MemoryOption = "2GiB",
     half: Annotated[
         bool, typer.Option("--half", help="Store the weights in half precision, at half the size.")
@@ -80,6 +88,7 @@ def calibrate(
     --degrade and at least 50 images, every fifth image fits how the error grows with sigma.
     """
     from musigma.evaluation.calibrate import calibrate_with_groups
+    from musigma.evaluation.joint import with_joint_errors
     from musigma.evaluation.selection import select_inputs
     from musigma.model import load, save
     from musigma.networks.weights_file import check_weights_name
@@ -102,7 +111,12 @@ def calibrate(
             memory=parse_size(memory),
             progress=progress,
         )
-    save(output, replace(loaded, calibration=calibration), half=half)
+        calibrated = replace(loaded, calibration=calibration)
+        if joint:
+            calibrated, _ = with_joint_errors(
+                calibrated, dataset, protocols, memory=parse_size(memory), progress=progress
+            )
+    save(output, calibrated, half=half)
     if json:
         print_json(calibration.to_dict())
         return

@@ -9,10 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musigma.app.box_statistics import Box, box_statistics, in_words
+from musigma.app.box_statistics import box_statistics, in_words
 from musigma.restoration.array_source import Index
 from musigma.restoration.restore_array import RestoredArray
 from musigma.types import ConfigError
+from musigma.uncertainty.quantities import Box
 
 _NUMBER = ".4g"
 _PARALLEL = 1e-3

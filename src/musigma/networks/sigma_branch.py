@@ -37,7 +37,11 @@ class SigmaBranch(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Map features to sigma, in float32 at least."""
-        logits = self.upsampler(self.body(features))
+        return self.predict(self.body(features))
+
+    def predict(self, hidden: Tensor) -> Tensor:
+        """Map what the body made of the features to sigma."""
+        logits = self.upsampler(hidden)
         if _rounds_by_position(logits) and not self.training:
             return torch.sigmoid(logits.double()).float()
         # Half precision would put small errors on a coarse grid.

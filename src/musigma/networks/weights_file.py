@@ -12,12 +12,13 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from safetensors.torch import save as to_safetensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from musigma.atomic import write_atomically
 from musigma.networks.base import SPEC_KEY, BuildSpec, Network
 from musigma.networks.black_box import BLACK_BOX, BlackBox, Function
 from musigma.networks.bounded_build import build_without_values, check_settings
+from musigma.networks.joint_head import JointHead, joint_head
 from musigma.networks.registry import Entry, create, entries, entry
 from musigma.networks.sigma_branch import WithSigma, with_sigma
 from musigma.networks.state_dict import (
@@ -38,6 +39,9 @@ LICENCE = (
 )
 """Of the weights that ship, where their file does not say otherwise."""
 
+HEAD_KEY, HEAD_PREFIX = "joint_head", "joint."
+"""Entry of the metadata and begin of the names of the tensors of a joint head."""
+
 Maker = Callable[[], Network]
 
 
@@ -49,12 +53,15 @@ class WeightsFile:
         network: The network with its weights.
         metadata: What the file says about training, data and calibration; empty for files of
             others.
-        digest: What `digest_of` gives for the weights.
+        digest: What `digest_of` gives for the weights of the network.
+        joint_head: The joint head, where the file has one. It is no part of the digest: mean and
+            sigma are the same with it and without it.
     """
 
     network: Network
     metadata: dict[str, Any]
     digest: str
+    joint_head: JointHead | None = None
 
 
 def shipped_path(name: str, scale: int) -> Path | None:
@@ -109,6 +116,8 @@ def read_weights_file(
         WeightsError: If the file cannot be read, or is of no network known here.
     """
     tensors, metadata = read_stored_tensors(path)
+    head_settings = metadata.pop(HEAD_KEY, None)
+    head_tensors = _take_head(tensors) if head_settings is not None else {}
     _check_is_wrap(path.name, metadata, wanted=function is not None)
     if metadata:
         make: Maker = partial(build, metadata, function)
@@ -120,12 +129,41 @@ def read_weights_file(
     _check_shapes(path.name, weights_of(skeleton), tensors)
     network = make()
     network.load_state_dict(tensors, strict=True)
+    head = None
+    if head_settings is not None:
+        head = _read_head(path.name, network, head_settings, head_tensors)
     if path.parent == SHIPPED:
         metadata = {"licence": LICENCE} | metadata
-    return WeightsFile(network=network, metadata=metadata, digest=digest_of(network))
+    return WeightsFile(
+        network=network, metadata=metadata, digest=digest_of(network), joint_head=head
+    )
 
 
-def digest_of(network: Network) -> str:
+def _take_head(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Take the tensors of the joint head out of those of a file."""
+    names = [name for name in tensors if name.startswith(HEAD_PREFIX)]
+    return {name.removeprefix(HEAD_PREFIX): tensors.pop(name) for name in names}
+
+
+def _read_head(
+    name: str, network: Network, settings: object, tensors: Mapping[str, Tensor]
+) -> JointHead:
+    if not isinstance(settings, Mapping) or settings.keys() - {"fields", "width", "reach"}:
+        raise WeightsError(
+            f"{name}: a joint head has fields, width and reach, got {short_repr(settings)}"
+        )
+    try:
+        with torch.device("meta"):  # takes no memory, whatever the settings say
+            skeleton = joint_head(network, **settings)
+    except ConfigError as error:
+        raise WeightsError(f"{name}: {first_line(error)}") from error
+    _check_shapes(name, skeleton.state_dict(), tensors)
+    head = joint_head(network, **settings)
+    head.load_state_dict(dict(tensors), strict=True)
+    return head.eval()
+
+
+def digest_of(network: nn.Module) -> str:
     """Return the SHA-256 of a network's weights: names, shapes and values of all tensors.
 
     Values are rounded to half precision first. So weights keep their digest when they are stored in
@@ -145,7 +183,7 @@ def digest_of(network: Network) -> str:
     return digest.hexdigest()
 
 
-def weights_of(network: Network) -> dict[str, Tensor]:
+def weights_of(network: nn.Module) -> dict[str, Tensor]:
     """Return the state dict without what it says about how the network was built."""
     return {key: value for key, value in network.state_dict().items() if not _is_spec(key)}
 
@@ -229,13 +267,30 @@ def check_weights_name(path: Path) -> None:
 
 
 def write_weights_file(
-    path: Path, network: Network, *, half: bool = False, **metadata: Any
+    path: Path,
+    network: Network,
+    *,
+    half: bool = False,
+    head: JointHead | None = None,
+    **metadata: Any,
 ) -> None:
-    """Write a weights file of ours, atomically; arguments as for `musigma.save`."""
+    """Write a weights file of ours, atomically; arguments as for `musigma.save`.
+
+    Args:
+        path: Where.
+        network: The network.
+        half: Store half-precision values.
+        head: Its joint head, if it has one.
+        metadata: Further entries.
+    """
     check_weights_name(path)
+    weights = weights_of(network)
+    if head is not None:
+        weights |= {f"{HEAD_PREFIX}{key}": value for key, value in weights_of(head).items()}
+        metadata[HEAD_KEY] = head.settings
     state = {
         key: (value.half() if half and value.is_floating_point() else value).contiguous().cpu()
-        for key, value in weights_of(network).items()
+        for key, value in weights.items()
     }
     if not all(bool(torch.isfinite(value).all()) for value in state.values()):
         raise WeightsError(f"{path.name} was not written: the weights hold non-finite values")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.scores import check_share
-from musigma.types import ConfigError, nearest
+from musigma.types import ConfigError, nearest, short_repr
 from musigma.uncertainty.conformal import images_needed
 from musigma.uncertainty.methods import FORMER_METHODS, METHODS, Method
 
@@ -58,6 +58,8 @@ class Calibration:
         data: Name and hash of the held-out images; `None` in files that do not say.
         reference: What the inputs of the fit were like, as `Reference.to_dict` of
             `musigma.uncertainty.guard` writes it; `None` in files that do not say.
+        joint: How errors belong together, as `JointCalibration.to_dict` of
+            `musigma.uncertainty.quantities` writes it; `None` where that was not fitted.
 
     Example:
         >>> calibration = Calibration(method="pooled-quantile", knots=(1.0,), values=(1.5,),
@@ -80,6 +82,7 @@ class Calibration:
     protocol: Json | None = field(default=None, hash=False)
     data: Json | None = field(default=None, hash=False)
     reference: Json | None = field(default=None, hash=False)
+    joint: Json | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         """Refuse what no fit would give: the numbers may come from a file."""
@@ -90,10 +93,11 @@ class Calibration:
             raise ConfigError(f"a fit takes at least one image, got {self.num_images}")
         if self.method in ("conformal", "risk-control"):
             check_share("confidence", self.confidence or 0)
-        for part in (self.protocol, self.data, self.reference):
+        for part in (self.protocol, self.data, self.reference, self.joint):
             if not isinstance(part, Mapping | None):
                 raise ConfigError(
-                    f"protocol, data and reference of a calibration are tables, got {part!r}"
+                    "protocol, data, reference and joint of a calibration are tables, got "
+                    f"{short_repr(part)}"
                 )
 
     def std(self, sigma: Tensor) -> Tensor:
@@ -205,7 +209,10 @@ class Calibration:
         """Return plain JSON values, for the metadata of a weights file or a record."""
         lists = {"knots": list(self.knots), "values": list(self.values)}
         others = [list(pair) for pair in self.other_factors]
-        return {"version": VERSION} | asdict(self) | lists | {"other_factors": others}
+        table = {"version": VERSION} | asdict(self) | lists | {"other_factors": others}
+        if self.joint is None:  # so that programs from before joint errors can read the file
+            del table["joint"]
+        return table
 
     @classmethod
     def from_dict(cls, data: Json) -> "Calibration":

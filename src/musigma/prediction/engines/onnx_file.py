@@ -16,12 +16,14 @@ from torch import Tensor, nn
 from musigma.atomic import write_atomically
 from musigma.networks import Network, entry, num_params
 from musigma.networks.bounded_build import MAX_VALUES
+from musigma.networks.joint_head import JointHead, JointNetwork
+from musigma.networks.sigma_branch import WithSigma
 from musigma.networks.stored_tensors import parse_metadata
 from musigma.networks.weights_file import describe
 from musigma.prediction.engines.base import in_evaluation_mode
 from musigma.types import ConfigError, WeightsError
 
-INPUT, OUTPUTS = "input", ("mean", "sigma", "half_width")
+INPUT, OUTPUTS = "input", ("mean", "sigma", "half_width", "joint_weights")
 AXES = {0: "batch", 2: "height", 3: "width"}
 """Names of the free axes of the input."""
 
@@ -38,6 +40,7 @@ def export_onnx(
     metadata: Mapping[str, Any],
     digest: str = "",
     half_width: HalfWidth | None = None,
+    head: JointHead | None = None,
     opset: int | None = None,
 ) -> None:
     """Write a network as an ONNX file, atomically.
@@ -45,8 +48,10 @@ def export_onnx(
     The input ``input`` is ``(batch, C, height, width)`` float32 in ``[0, 1]``; a network that takes
     the noise level has it, divided by 255, as its last channel. The outputs ``mean`` and, with a
     sigma branch, ``sigma`` are those of the network. With `half_width` there is a third output of
-    that name. Metadata under ``musigma`` is JSON: what a weights file of ours says, the digest, and
-    what tiling needs to know. `read_metadata` reads it back.
+    that name. With a joint head there is ``joint_weights``, the weights of its fields; the filters
+    and the mixing of the fields are in the metadata as ``joint_fields``. Metadata under ``musigma``
+    is JSON: what a weights file of ours says, the digest, and what tiling needs to know.
+    `read_metadata` reads it back.
 
     Args:
         network: What to export.
@@ -54,6 +59,7 @@ def export_onnx(
         metadata: What the weights file says; its calibration included.
         digest: Of the weights.
         half_width: Maps sigma to the half-width of the interval.
+        head: The joint head, if there is one.
         opset: Version of the ONNX operators; by default the exporter's own choice.
     """
     path = Path(path)
@@ -73,7 +79,9 @@ def export_onnx(
             "paper": entry(network.build_spec.name).paper,
         },
     }
-    content = to_onnx(network, half_width=half_width, opset=opset, metadata=stored)
+    if head is not None:
+        stored["joint_fields"] = _describe_fields(head)
+    content = to_onnx(network, half_width=half_width, head=head, opset=opset, metadata=stored)
     try:
         write_atomically(path, content)
     except OSError as error:
@@ -84,13 +92,16 @@ def to_onnx(
     network: Network,
     *,
     half_width: HalfWidth | None = None,
+    head: JointHead | None = None,
     opset: int | None = None,
     metadata: dict[str, Any] | None = None,
 ) -> bytes:
     """Return a network as the bytes of an ONNX file; arguments are those of `export_onnx`."""
     require("onnx", "onnxscript", extra="export")
     network = in_evaluation_mode(network)
-    module = network if half_width is None else _WithHalfWidth(network, half_width)
+    module: nn.Module = network
+    if half_width is not None or head is not None:
+        module = _WithMore(network, half_width, head)
     sample = torch.rand(2, network.in_channels, 13, 11, generator=torch.Generator().manual_seed(0))
     free = torch.export.Dim.DYNAMIC
     try:
@@ -108,7 +119,9 @@ def to_onnx(
         reason = str(error).strip().partition("\n")[0]
         raise ConfigError(f"the network cannot be exported to ONNX: {reason}") from error
     assert program is not None
-    _name_outputs(program.model.graph)
+    wanted = {"half_width": half_width, "joint_weights": head}
+    names = [name for name in OUTPUTS if wanted.get(name, True) is not None]
+    _name_outputs(program.model.graph, names)
     if metadata is not None:
         program.model.metadata_props[_KEY] = json.dumps(metadata)
     proto = program.model_proto
@@ -116,16 +129,38 @@ def to_onnx(
     return proto.SerializeToString()
 
 
-class _WithHalfWidth(nn.Module):
-    """A network with the half-width of the interval as a third output."""
+class _WithMore(nn.Module):
+    """A network with the half-width of the interval and the weights of a joint head as outputs."""
 
-    def __init__(self, network: Network, half_width: HalfWidth) -> None:
+    def __init__(
+        self, network: Network, half_width: HalfWidth | None, head: JointHead | None
+    ) -> None:
         super().__init__()
-        self.network, self.half_width = network, half_width
+        self.half_width = half_width
+        self.network: nn.Module = network
+        if head is not None:
+            assert isinstance(network, WithSigma)
+            self.network = JointNetwork(network, head)
 
-    def forward(self, degraded: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        mean, sigma = self.network(degraded)
-        return mean, sigma, self.half_width(sigma)
+    def forward(self, degraded: Tensor) -> tuple[Tensor, ...]:
+        weights: tuple[Tensor, ...] = ()
+        if isinstance(self.network, JointNetwork):
+            (mean, sigma), joint = self.network.split(self.network(degraded).mean)
+            weights = (joint,)
+        else:
+            mean, sigma = self.network(degraded)
+        assert sigma is not None
+        half_width = () if self.half_width is None else (self.half_width(sigma),)
+        return mean, sigma, *half_width, *weights
+
+
+def _describe_fields(head: JointHead) -> dict[str, Any]:
+    """Return the constants of a joint head as plain JSON values."""
+    filters, mixing = (part.detach().cpu() for part in head.bank())
+    return {
+        "filters": [[[round(v, 6) for v in row] for row in field] for field in filters.tolist()],
+        "mixing": [[[round(v, 6) for v in row] for row in field] for field in mixing.tolist()],
+    }
 
 
 def read_metadata(path: str | Path) -> dict[str, Any]:
@@ -172,12 +207,12 @@ def require(*packages: str, extra: str) -> None:
         )
 
 
-def _name_outputs(graph: Any) -> None:
+def _name_outputs(graph: Any, names: list[str]) -> None:
     # The exporter could name them, but a layer inside the graph may have the same name.
     for value in (value for node in graph for value in node.outputs):
         if value.name in OUTPUTS:
             value.name += "_of_layer"
-    for value, name in zip(graph.outputs, OUTPUTS, strict=False):  # the last ones may be missing
+    for value, name in zip(graph.outputs, names, strict=False):  # the last ones may be missing
         value.name = name
 
 

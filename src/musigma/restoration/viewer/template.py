@@ -8,6 +8,8 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
+VIEWER = "viewer.js"
+
 
 @functools.cache
 def stylesheet() -> str:
@@ -28,10 +30,10 @@ def script() -> str:
         >>> "musigmaViewer" in script()
         True
     """
-    return _read("viewer.js")
+    return _read(VIEWER)
 
 
-def fill_template(name: str, parts: Mapping[str, str]) -> str:
+def fill_template(name: str, parts: Mapping[str, str], *, script_name: str = VIEWER) -> str:
     """Return a template with its marks ``{{name}}`` replaced.
 
     Style and script are added, with their hashes for the content security policy: the browser runs
@@ -40,13 +42,15 @@ def fill_template(name: str, parts: Mapping[str, str]) -> str:
     Args:
         name: File name of the template.
         parts: What stands for each mark, as HTML.
+        script_name: File name of the script.
     """
+    code = _read(script_name)
     parts = {
         **parts,
         "style": stylesheet(),
         "style_hash": _hash(stylesheet()),
-        "script": script(),
-        "script_hash": _hash(script()),
+        "script": code,
+        "script_hash": _hash(code),
     }
     # In one pass, so that a title that looks like a mark is not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read(name))

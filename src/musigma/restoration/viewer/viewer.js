@@ -1,8 +1,9 @@
 "use strict";
 /* The picture viewer of musigma: compares input and result, and reads values and their errors.
 
-   musigmaViewer.mount(element, data) fills a block element and returns {destroy()}. What the element
-   held before stays below the picture. It needs style.css and the class "musigma" on itself or
+   musigmaViewer.mount(element, data, measure) fills a block element and returns {destroy()}. What the
+   element held before stays below the picture. The function measure is optional: it promises for a box
+   {low: [...], high: [...], coverage}, the interval of the mean of each channel in levels of 255. It needs style.css and the class "musigma" on itself or
    around it; data-theme="light" or "dark" beside that class overrides the theme of the system.
    Several viewers can live in one document. Nothing is fetched, and no style or script text is made, so that a strict content
    security policy holds. On load, every element with data-musigma="ID" is mounted with the JSON of
@@ -190,9 +191,10 @@ function patterns(ratio) {
 }
 
 class Viewer {
-  constructor(element, data) {
+  constructor(element, data, measure) {
     this.element = element;
     this.data = data;
+    this.measure = measure;
     [this.width, this.height] = data.shown;
     this.id = `musigma-${numViewers++}-`;
     this.numBusy = 0;
@@ -390,7 +392,8 @@ class Viewer {
     this.clearButton = make("button", { type: "button", disabled: true, click: () => this.setBox(null) }, "Clear");
     grid.append(this.clearButton);
     const sign = this.judge?.quantity === "half_width" ? "\u00b1" : "sigma";
-    this.means = this.table(this.judge ? ["Mean", `Least ${sign}`, `Most ${sign}`] : ["Mean"]);
+    const rows = this.judge ? ["Mean", `Least ${sign}`, `Most ${sign}`] : ["Mean"];
+    this.means = this.table(this.measure ? [...rows, "From", "To"] : rows);
     this.boxText = make("p", { class: "mu-quiet" });
     const section = this.section("Box",
       make("p", { class: "mu-quiet" }, "Choose Drag: Box and draw on the picture, or type the box in pixels."),
@@ -399,7 +402,11 @@ class Viewer {
       section.append(make("p", { class: "mu-quiet" },
         "Least: if the errors of the pixels were independent. Most: if they were all the same. Errors of " +
         "neighbours go together, so the interval of the mean cannot be computed from those of its pixels: " +
-        "expect it between the two."));
+        "expect it between the two." + (this.measure ? "" : " The command musigma measure computes it.")));
+    }
+    if (this.measure) {
+      section.append(make("p", { class: "mu-quiet" },
+        "From, to: the interval of the mean, by the model's knowledge of how errors of neighbours go together."));
     }
     this.clearNumbers();
     return section;
@@ -855,11 +862,26 @@ class Viewer {
       this.fill(mostRow, errors.map((counts) => shortly(sum(counts, (byte) => LEVELS[byte]) / total)));
     }
     this.boxText.textContent = `${total} pixels.`;
+    if (this.measure) await this.busy(this.readInterval(box));
+    if (this.destroyed || this.box !== box) return;
     this.say(`Box of ${total} pixels. ${[...this.means.tBodies[0].rows].map((row) => row.innerText).join(". ")}`);
+  }
+
+  async readInterval(box) {
+    const interval = await this.measure(box);
+    if (this.destroyed || this.box !== box) return;
+    if (interval.error) {
+      this.boxText.textContent += ` No interval: ${interval.error}.`;
+      return;
+    }
+    const [from, to] = [...this.means.tBodies[0].rows].slice(-2);
+    this.fill(from, interval.low.map((value) => value.toFixed(1)));
+    this.fill(to, interval.high.map((value) => value.toFixed(1)));
+    this.boxText.textContent += ` From and to hold ${100 * interval.coverage} % of such means.`;
   }
 }
 
-globalThis.musigmaViewer = { mount: (element, data) => new Viewer(element, data) };
+globalThis.musigmaViewer = { mount: (element, data, measure) => new Viewer(element, data, measure) };
 for (const element of document.querySelectorAll("[data-musigma]")) {
   musigmaViewer.mount(element, JSON.parse(document.getElementById(element.dataset.musigma).textContent));
 }

@@ -1,0 +1,72 @@
+"""``musigma audit``: compare an enlargement with what the small picture allows."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from musigma.cli.common import print_json, print_line
+
+FLAGGED = 3
+"""Exit code where the enlargement shows detail that the small picture does not support."""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    epilog = "Example: `musigma audit small.png enlarged.png -o flagged.png`"
+    app.command(epilog=epilog)(audit)
+
+
+def audit(
+    low: Annotated[Path, typer.Argument(help="The low-resolution picture.")],
+    high: Annotated[Path, typer.Argument(help="An enlargement of it, made by any program.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write the enlargement in grey with what is flagged in colour: added detail "
+            "orange, missing detail blue, contradictions purple.",
+        ),
+    ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(help="Write a page on which one leafs through the pictures (.html)."),
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="Name of a calibrated model, or a weights file.")
+    ] = "edsr-baseline",
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="Coverage of the intervals; by default 0.95."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Tell which details of an enlargement the small picture does not support.
+
+    It says how many pixels are expected to be wrong. A detail is flagged where it lies outside the
+    interval of the model, or where the enlargement, shrunk again, contradicts the small picture.
+    The exit code is 0 if no more detail is shown than the small picture supports, and 3 otherwise.
+    Both pictures must be of the same scene, uncropped.
+    """
+    from musigma.images.image_io import read_image, write_image
+    from musigma.model import load
+    from musigma.restoration.audit import audit as compare
+    from musigma.restoration.audit import overlay, scale_of, write_audit_page
+
+    small, large = read_image(low)[0], read_image(high)[0]
+    loaded = load(model, scale=scale_of(tuple(small.shape), tuple(large.shape)))
+    result = compare(loaded, small, large, coverage=coverage)
+    if output is not None:
+        write_image(output, overlay(large, result))
+    if page is not None:
+        title = f"Audit of {high.name}, an enlargement of {low.name}"
+        write_audit_page(page, small, large, result, title=title)
+    if json:
+        print_json(result.to_dict())
+    else:
+        for sentence in result.in_words():
+            print_line(sentence)
+        for x, y, size, share in result.places()[:3] if result.is_flagged else ():
+            print_line(f"{100 * share:.0f} % of the {size} x {size} pixels at {x},{y} are outside")
+    raise typer.Exit(FLAGGED if result.is_flagged else 0)

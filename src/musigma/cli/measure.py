@@ -1,0 +1,91 @@
+"""``musigma measure``: the mean of a box of the restored picture, with its interval."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from musigma.cli.common import print_json, print_line
+
+if TYPE_CHECKING:
+    from musigma.uncertainty.quantities import Box
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command to the app."""
+    epilog = "Example: `musigma measure small.png --scale 4 --box 10,20,40,30`"
+    app.command(epilog=epilog)(measure)
+
+
+def measure(
+    picture: Annotated[Path, typer.Argument(help="The picture to be restored and measured.")],
+    box: Annotated[
+        str,
+        typer.Option(help="The box as x,y,width,height in pixels of the result."),
+    ],
+    minus: Annotated[
+        str | None, typer.Option(help="A second box, whose mean is subtracted.")
+    ] = None,
+    input_pixels: Annotated[
+        bool, typer.Option("--input-pixels", help="Boxes are in pixels of the input instead.")
+    ] = False,
+    channel: Annotated[
+        int | None,
+        typer.Option(help="0 red, 1 green, 2 blue; by default the mean of all channels."),
+    ] = None,
+    coverage: Annotated[
+        float | None, typer.Option(help="Coverage of the interval, such as 0.95.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help="Name of a model, or a weights file, calibrated with --joint.")
+    ] = "edsr-baseline",
+    scale: Annotated[int | None, typer.Option("--scale", "-s", help="Zoom factor.")] = None,
+    noise_std: Annotated[
+        float | None, typer.Option(help="Noise level in 8-bit levels, for models that take one.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Measure the mean of a box of the restored picture, with an interval for it.
+
+    The interval allows for errors that neighbouring pixels and channels share. Values are in levels
+    of 255.
+    """
+    from musigma.functional.equal_channels import grey_if_equal
+    from musigma.functional.picture_statistics import measure as measure_statistics
+    from musigma.images.image_io import open_image
+    from musigma.model import load
+    from musigma.restoration.measure import predict_around
+    from musigma.restoration.options import Options
+    from musigma.restoration.promise import promise_for
+    from musigma.uncertainty.quantities import in_words
+
+    loaded = load(model, scale=scale)
+    joint, calibration = loaded.require_joint(), loaded.require_calibration()
+    zoom = loaded.scale if input_pixels else 1
+    region = _read_box(box, zoom)
+    subtracted = None if minus is None else _read_box(minus, zoom)
+    opened = open_image(picture)
+    boxes = [region] if subtracted is None else [region, subtracted]
+    prediction, (inside, *others) = predict_around(
+        loaded, opened.colours, boxes, noise_std=noise_std
+    )
+    quantity = prediction.mean_over(
+        inside, minus=others[0] if others else None, channel=channel, coverage=coverage
+    )
+    statistics = measure_statistics(grey_if_equal(opened.colours))
+    options = Options(folder=Path(), noise_std=noise_std)
+    reason = promise_for(calibration, opened.meta, options, statistics).reason
+    promise = None if reason else joint.promise(quantity.coverage, calibration.conditions)
+    if json:
+        values = quantity._asdict()
+        places = {"box": list(region), "minus": None if subtracted is None else list(subtracted)}
+        print_json({**values, **places, "channel": channel, "promise": promise, "reason": reason})
+        return
+    print_line(f"mean of {','.join(map(str, region))} (result pixels): {in_words(quantity)}")
+    print_line(promise or f"the promise of the interval does not hold for this picture: {reason}")
+
+
+def _read_box(text: str, zoom: int) -> "Box":
+    from musigma.uncertainty.quantities import Box, parse_box
+
+    return Box(*(zoom * side for side in parse_box(text)))
