@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 COLUMNS = 4
 MEANING = (
-    "Each picture is one that the input may come from, as far as the model knows. What changes from "
-    "one to the next is open. None of them is better than the restored picture."
+    "Each picture is one that the input may come from, as far as the model knows. What changes "
+    "from one to the next is open. None of them is better than the restored picture."
 )
 
 
