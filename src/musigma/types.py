@@ -10,6 +10,12 @@ if TYPE_CHECKING:
     from PIL.Image import Image as PilImage
 
 
+def _in_short(values: "Tensor | None") -> str:
+    if values is None:
+        return "None"
+    return f"<{tuple(values.shape)}, mean {float(values.detach().float().mean()):.3g}>"
+
+
 class Prediction(NamedTuple):
     """A restored image and how far each of its values may be off.
 
@@ -21,6 +27,16 @@ class Prediction(NamedTuple):
 
     mean: Tensor
     sigma: Tensor | None = None
+
+    def __repr__(self) -> str:
+        """What a Python prompt shows: shapes and means instead of thousands of values.
+
+        Example:
+            >>> import torch
+            >>> Prediction(torch.full((1, 3, 4, 5), 0.5))
+            Prediction(mean=<(1, 3, 4, 5), mean 0.5>, sigma=None)
+        """
+        return f"Prediction(mean={_in_short(self.mean)}, sigma={_in_short(self.sigma)})"
 
     def to_uint8(self) -> "NDArray[np.uint8]":
         """Return the mean as an array of bytes: ``(H, W, C)``, or ``(N, H, W, C)`` of a batch.

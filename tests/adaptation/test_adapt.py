@@ -235,6 +235,27 @@ def test_noisy_pairs_need_no_clean_picture(folder, tmp_path):
     assert load_record(tmp_path / "out" / "record.json").result["noise_std"] == numbers["noise_std"]
 
 
+def test_weights_remember_the_range_of_measured_values(folder, tmp_path):
+    for path in (folder / "first").iterdir():
+        for side in ("first", "second"):
+            grey = np.asarray(Image.open(folder / side / path.name).convert("L"), np.uint16)
+            (tmp_path / side).mkdir(exist_ok=True)
+            Image.fromarray(8 * grey).save(tmp_path / side / f"{path.stem}.tif")
+    settings = Settings(
+        pictures=str(tmp_path / "first"),
+        noisy_pairs=str(tmp_path / "second"),
+        start=str(folder / "x1.safetensors"),
+        value_range=(0, 2040),
+        minutes=1,
+    )
+    result = adapt(settings, tmp_path / "out", device="cpu")
+    # In units of 1/255 of the range the noise is as in the pictures of 8 bits, and not 1/32 of it.
+    assert 4 < result.record.result["noise_std"] < 14
+    model = load(tmp_path / "out" / "model.safetensors")
+    assert model.metadata["value_range"] == [0, 2040]
+    assert "GeoTIFF" in model.calibration.data["formats"]
+
+
 def test_the_loss_of_noisy_targets_has_the_mean_and_not_the_median():
     text = noisy_objective(MeasuredNoise(PoissonGaussian(gain=5.1, std=25.5, black=0.0)))
     loss = musigma.losses.parse(text)

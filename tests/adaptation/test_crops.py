@@ -77,6 +77,19 @@ def test_noisy_pairs_train_both_ways(tmp_path):
     assert torch.equal(images[0][1], images[1][0])
 
 
+def test_measured_values_keep_their_levels(tmp_path):
+    """Counts up to 2000 in 16 bits became eight levels of a window."""
+    counts = np.random.default_rng(0).integers(100, 2000, (100, 110), np.uint16)
+    Image.fromarray(counts).save(tmp_path / "cells.tif")
+    items = find_dataset(tmp_path).items
+    with pytest.raises(ImageError, match=r"cells\.tif: its values reach 1999 of 65535, .*--range"):
+        write_crops({"validation": items}, tmp_path / "out", scale=1, seed=0)
+    write_crops({"validation": items}, tmp_path / "out", scale=1, seed=0, value_range=(100, 2140))
+    window, _ = read_image(tmp_path / "out" / "validation" / "cells.png")
+    expected = torch.from_numpy((counts - 100.0) / 2040).float()
+    torch.testing.assert_close(window[0, 0], expected, rtol=0, atol=0.51 / 255)
+
+
 def test_grey_and_colour_are_not_mixed(tmp_path):
     write(tmp_path / "colour.png", 100, 100)
     write(tmp_path / "grey.png", 100, 100, grey=True)

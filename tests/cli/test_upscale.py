@@ -310,6 +310,14 @@ def test_wrong_words_give_one_line(musigma, weights, tmp_path, monkeypatch, word
     assert not Path("out").exists()
 
 
+def test_another_zoom_factor_is_had_by_the_size(musigma, tmp_path):
+    write_image(tmp_path / "a.png", torch.zeros(1, 3, 3, 2))
+    result = musigma("upscale", tmp_path / "a.png", "-o", tmp_path / "out", "--scale", 5)
+    assert result.code == 2
+    text = "the shipped weights enlarge by 2, 3 or 4, not by 5; set --width or --height for another"
+    assert text in result.err
+
+
 def test_names_are_shown_as_they_are(musigma, weights, tmp_path):
     """Brackets and colons are no markup, whatever the library that prints thinks of them."""
     folder = tmp_path / "[" / "red] :boom: "

@@ -1,10 +1,17 @@
-"""Pictures that are drawn: the same by the same key, sharp, of all patterns, fit to be captured."""
+"""Pictures that are drawn: the same by the same key, sharp, of all patterns."""
 
 import pytest
 import torch
 
 from musigma.datasets import drawn_pictures
-from musigma.datasets.drawn_pictures import BARS, BRICKS, LETTERS, WINDOWS, draw_pictures
+from musigma.datasets.drawn_pictures import (
+    BARS,
+    BRICKS,
+    LETTERS,
+    WINDOWS,
+    draw_images,
+    draw_pictures,
+)
 
 
 def test_a_key_gives_the_same_picture_in_any_batch():
@@ -13,11 +20,10 @@ def test_a_key_gives_the_same_picture_in_any_batch():
     assert not torch.equal(several[0], several[1])
 
 
-def test_compiled_it_is_the_same_in_one_graph():
-    torch.compiler.reset()
-    compiled = torch.compile(draw_pictures, fullgraph=True, dynamic=False, backend="aot_eager")
-    key = torch.tensor([11, 12])
-    assert torch.equal(compiled(key, size=16), draw_pictures(key, size=16))
+def test_images_are_the_pictures_of_the_first_keys():
+    images = draw_images(2, size=16, channels=3)
+    pictures = draw_pictures(torch.arange(2), size=16)
+    assert torch.equal(torch.stack(images), pictures.permute(0, 3, 1, 2))
 
 
 def test_pictures_use_the_whole_range_and_are_not_plain():

@@ -208,31 +208,34 @@ def test_a_pair_is_cut_turned_and_recolored_as_one(scale):
     assert len({tuple(patch.flatten().tolist()) for patch in patches.degraded}) > 40
 
 
-def drawing_bank(drawn_every: int) -> Bank:
+def drawing_bank(drawn_every: int, drawn: int = 2) -> Bank:
     return build_bank(
-        pictures(), degradation=Bicubic(2), patch=8, device=CPU, drawn_every=drawn_every
+        pictures(),
+        degradation=Bicubic(2),
+        patch=8,
+        device=CPU,
+        drawn=[torch.full((3, 20, 24), 200 + n, dtype=torch.uint8) for n in range(drawn)],
+        drawn_every=drawn_every,
     )
 
 
-def test_every_third_patch_is_drawn():
-    plain, drawing = drawing_bank(0), drawing_bank(3)
+def test_every_third_patch_comes_from_the_drawn_images():
+    plain, drawing = drawing_bank(1, drawn=0), drawing_bank(3)
     ours, theirs = (sample(bank, 4, batch=7).target for bank in (drawing, plain))
     same = [torch.equal(a, b) for a, b in zip(ours, theirs, strict=True)]
     assert same == [True, True, False, True, True, False, True]
+    values = {round(255 * value) for value in ours[[2, 5]].unique().tolist()}
+    assert values <= {200, 201}
 
 
-def test_processes_that_share_a_batch_draw_the_same_patches():
+def test_all_drawn_images_are_used():
+    target = sample(drawing_bank(1, drawn=3), 0, batch=60).target
+    assert {round(255 * value) for value in target.unique().tolist()} == {200, 201, 202}
+
+
+def test_processes_that_share_a_batch_take_the_same_drawn_patches():
     bank = drawing_bank(3)
     whole = sample(bank, 2, batch=8)
     parts = [sample(bank, 2, batch=4, first=first) for first in (0, 4)]
     assert torch.equal(whole.target, torch.cat([part.target for part in parts]))
     assert torch.equal(whole.degraded, torch.cat([part.degraded for part in parts]))
-
-
-def test_the_input_of_a_drawn_patch_is_made_as_that_of_any_other():
-    patches = sample(drawing_bank(1), 1, batch=2)
-    inner = slice(4, -4)  # the margin of the bank is cut off, so that borders differ
-    expected = bicubic_down(patches.target, 2)
-    torch.testing.assert_close(
-        patches.degraded[..., inner, inner], expected[..., inner, inner], atol=0.5 / 255, rtol=0
-    )

@@ -68,6 +68,21 @@ def test_bad_files_are_told_and_the_others_done(tmp_path):
     assert sorted(contents(tmp_path / "out")) == ["0.png", "2.png", "4.png"]
 
 
+def test_what_is_written_when_a_run_is_stopped_is_told(tmp_path):
+    """The picture before the one that is computed was there, but neither counted nor logged."""
+    model, sources = model_of(), write_sources(tmp_path / "in")
+
+    def stop(source, done, total):
+        if source == sources[2]:
+            raise KeyboardInterrupt
+
+    written, options = [], Options(folder=tmp_path / "out")
+    outcomes = restore_files(model, sources, options, progress=stop)
+    with pytest.raises(KeyboardInterrupt):
+        written.extend(outcome.source.name for outcome in outcomes)
+    assert set(written) == set(contents(tmp_path / "out")) == {"0.png", "1.png"}
+
+
 def test_what_is_wrong_with_all_files_ends_the_batch(tmp_path):
     model, sources = model_of(), write_sources(tmp_path / "in")
     with pytest.raises(ConfigError, match="too few for one tile"):

@@ -210,3 +210,15 @@ def test_a_run_on_pairs_learns_them_and_is_validated_on_pairs(tmp_path):
     untouched = float(psnr(rgb_to_y(inputs), rgb_to_y(targets), data_range=1.0, shave=0).mean())
     # The inputs are half as bright; a network that learned nothing would leave them so.
     assert read_log(tmp_path / "run")[-1]["psnr_y"] > untouched + 3
+
+
+def test_drawn_pictures_join_the_bank_and_keep_their_share(tmp_path, monkeypatch):
+    monkeypatch.setattr("musigma.training.setup.NUM_DRAWN_BESIDE", 2)
+    monkeypatch.setattr("musigma.training.setup.DRAWN_SIZE_BESIDE", 20)
+    data = [str(write_pictures(tmp_path / "images"))]
+    recipe = small_recipe(data=data, drawn_every=2, candidates=2)
+    bank = load_bank(recipe, CPU)
+    assert (bank.num_images, bank.num_drawn, bank.drawn_every, bank.candidates) == (5, 2, 2, 2)
+    assert bank.heights[-2:].tolist() == [20, 20]
+    alone = load_bank(replace(recipe, drawn_every=0, candidates=1), CPU)
+    assert (alone.num_images, alone.num_drawn, alone.detail) == (3, 0, None)

@@ -1,11 +1,14 @@
-"""The recipe of the fast network: its step runs, compiles as one graph, and trains every weight."""
+"""The recipe of the fast network: its step runs, compiles as one graph, trains every weight."""
 
 import pytest
 import torch
 
-from helpers.runs import small_bank, small_step, weights_of
+from helpers.runs import CPU, small_bank, small_step, weights_of
+from musigma.datasets.drawn_pictures import draw_images
+from musigma.datasets.patch_bank import build_bank
 from musigma.kernels.half_precision import half_copy
-from musigma.networks import card
+from musigma.networks import card, num_params
+from musigma.networks.bounded_build import build_without_values
 from musigma.training.recipe import load_recipe
 from musigma.training.setup import build_network
 
@@ -27,8 +30,26 @@ def test_three_steps_move_every_weight():
 
 
 def test_a_compiled_step_is_the_eager_one():
-    settings = "settings={num_blocks=2, width=16, value_range=16.0}"
-    eager, compiled = (small_step(recipe(settings, "sigma_width=8")) for _ in range(2))
+    chosen = recipe(
+        "settings={num_blocks=2, width=16, value_range=16.0}",
+        *("sigma_width=8", "patch=8", "drawn_every=2", "candidates=3"),
+    )
+    images = draw_images(3, size=40, channels=3)
+    eager, compiled = (
+        small_step(
+            chosen,
+            bank=build_bank(
+                images,
+                degradation=chosen.degradation,
+                patch=chosen.patch,
+                device=CPU,
+                drawn=images[:1],
+                drawn_every=chosen.drawn_every,
+                candidates=chosen.candidates,
+            ),
+        )
+        for _ in range(2)
+    )
     torch.compiler.reset()
     compiled._loss = torch.compile(
         compiled._loss_of_patches, fullgraph=True, dynamic=False, backend="aot_eager"
@@ -58,6 +79,13 @@ def test_the_first_result_is_as_large_as_an_image(value_range):
         mean, sigma = network(degraded)
     assert mean.abs().max() < 2
     assert 0.001 < sigma.mean() < 0.1
+
+
+@pytest.mark.parametrize(("scale", "params"), [(2, 5_363_987), (4, 5_975_095)])
+def test_the_large_network_has_at_most_six_million_weights(scale, params):
+    network = build_without_values(load_recipe("large", [f"scale={scale}"])._network)
+    assert num_params(network) == params < 6_000_000
+    assert network.receptive_radius is not None  # so that tiles are exact
 
 
 def test_the_network_is_a_third_of_edsr_baseline():

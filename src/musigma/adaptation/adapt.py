@@ -37,6 +37,9 @@ from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.fitting import fit
 from musigma.uncertainty.methods import COVERAGES, DEFAULT_COVERAGE, Method
 
+MEASURED = ("GeoTIFF", "OME-TIFF")
+"""Formats of measured values, as TIFF files of microscopes are, that an adaptation is for."""
+
 WORK, RUN, REPORT, RECORD = "work", "run", "report.html", "record.json"
 
 LEAST_FOR_PROMISE = 36
@@ -194,6 +197,7 @@ class Run:
                 scale=self.source.scale,
                 seed=self.settings.seed,
                 both_ways=both_ways,
+                value_range=self.settings.value_range,
                 progress=progress,
             )
         if both_ways:
@@ -326,6 +330,8 @@ class Run:
             "training": training,
             "adapted_from": {"name": Path(self.source.start).name, "digest": start.digest},
         }
+        if self.settings.value_range is not None:  # by which later files are restored, too
+            metadata["value_range"] = list(self.settings.value_range)
         if "licence" in start.metadata:
             metadata["licence"] = start.metadata["licence"]
         return metadata
@@ -346,7 +352,11 @@ class Run:
         measured = replace(dataset, items=tuple(everything[:MAX_INPUTS]))
         reference = measure_reference(measured, self.protocol)
         stored = None if reference is None else reference.to_dict()
-        return replace(model, calibration=replace(calibration, reference=stored)), noisy
+        data = calibration.data
+        if self.settings.value_range is not None:
+            data = {**(data or {}), "formats": list(MEASURED)}
+        calibration = replace(calibration, reference=stored, data=data)
+        return replace(model, calibration=calibration), noisy
 
     def _fitted(self, model: Model, dataset: Dataset, progress: Progress) -> Calibration:
         held_out = collect_held_out(model, dataset, self.protocol, progress=progress)

@@ -11,8 +11,9 @@ from musigma.adaptation.split import Part
 from musigma.datasets.catalog import Item
 from musigma.degradations.pairs import match_pair
 from musigma.images.decoding import declared_size
-from musigma.images.image_io import read_image, write_image
+from musigma.images.image_io import open_image, write_image
 from musigma.images.listing import image_error
+from musigma.images.science.value_range import SMALL_SHARE
 from musigma.types import DataError, ImageError
 
 Progress = Callable[[int, int, str], None]
@@ -98,6 +99,7 @@ def write_crops(
     scale: int,
     seed: int,
     both_ways: bool = False,
+    value_range: tuple[float, float] | None = None,
     progress: Progress = lambda *_: None,
 ) -> None:
     """Cut a window from every picture and write it to the folder of its part.
@@ -110,6 +112,7 @@ def write_crops(
         scale: Zoom factor.
         seed: Decides the windows.
         both_ways: Whether each picture of a training pair is the input once: for noisy pairs.
+        value_range: Values of the files that are black and white; by default those of their type.
         progress: Called before each picture.
 
     Raises:
@@ -124,7 +127,7 @@ def write_crops(
         for item in items:
             progress(number, total, item.name)
             number += 1
-            images = _read(item, scale)
+            images = _read(item, scale, value_range)
             grey[images[0].shape[1] == 1].append(item.name)
             swapped = both_ways and part == "training"
             _write(images, item.name, folder / part, side, scale, seed, swapped)
@@ -141,12 +144,12 @@ def _training_side(num_pictures: int) -> int:
     return max(LEAST_SIDE, min(TRAINING_SIDE, most) // 48 * 48)
 
 
-def _read(item: Item, scale: int) -> list[Tensor]:
+def _read(item: Item, scale: int, value_range: tuple[float, float] | None) -> list[Tensor]:
     """Return the target of a picture and, for a pair, its input."""
-    target, _ = read_image(item.target)
+    target = _read_in_range(item.target, value_range)
     if item.degraded is None:
         return [target]
-    degraded, _ = read_image(item.degraded)
+    degraded = _read_in_range(item.degraded, value_range)
     if degraded.shape[1] != target.shape[1]:
         names = {1: "grey", 3: "in colour"}
         raise image_error(
@@ -161,6 +164,20 @@ def _read(item: Item, scale: int) -> list[Tensor]:
             item.degraded, f"{str(error).partition(';')[0]}; all pairs must have one --scale"
         ) from error
     return [pair.target, pair.degraded]
+
+
+def _read_in_range(path: Path, value_range: tuple[float, float] | None) -> Tensor:
+    """Return a picture on the scale of the network; windows hold 256 levels of the range."""
+    samples = open_image(path).colours
+    image = samples[:]
+    if value_range is not None:
+        low, high = value_range
+        return (image * samples.full_scale - low) / (high - low)
+    is_measured = samples.full_scale > 255 and image.shape[1] == 1
+    if is_measured and samples.highest < SMALL_SHARE * samples.full_scale:
+        text = f"its values reach {samples.highest:g} of {samples.full_scale}"
+        raise image_error(path, f"{text}, and a window has 8 bits; give --range LOW,HIGH")
+    return image
 
 
 def _write(

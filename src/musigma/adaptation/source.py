@@ -31,6 +31,7 @@ class Settings:
         degrade: Text form of how inputs are made from clean pictures.
         start: Name of shipped weights, or a weights file, with a sigma branch.
         scale: Zoom factor.
+        value_range: Values of the files that are black and white, for measured values.
         minutes: Time that all of it may take.
         seed: Decides the split, the crops and the training.
     """
@@ -41,6 +42,7 @@ class Settings:
     degrade: str | None = None
     start: str | None = None
     scale: int | None = None
+    value_range: tuple[float, float] | None = None
     minutes: float = 10.0
     seed: int = 0
 
@@ -57,7 +59,8 @@ class Settings:
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings as plain values."""
-        return asdict(self)
+        values = asdict(self)
+        return values | {"value_range": self.value_range and list(self.value_range)}
 
 
 @dataclass(frozen=True, kw_only=True)

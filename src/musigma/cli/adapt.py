@@ -66,6 +66,15 @@ def adapt(
             "--scale", "-s", help="Zoom factor. By default that of the pairs, or 2; 1 to denoise."
         ),
     ] = None,
+    value_range: Annotated[
+        str | None,
+        typer.Option(
+            "--range",
+            metavar="LOW,HIGH",
+            help="Values that are black and white, for measured values in 16 bits. The weights "
+            "remember them.",
+        ),
+    ] = None,
     minutes: Annotated[float, typer.Option(help="Time that all of it may take.")] = 10.0,
     seed: Annotated[
         int, typer.Option(min=0, help="Decides which pictures train and which measure.")
@@ -85,6 +94,7 @@ def adapt(
     from musigma.adaptation.adapt import Show
     from musigma.adaptation.adapt import adapt as run
     from musigma.adaptation.source import Settings
+    from musigma.images.science.value_range import parse_range
     from musigma.training.trainer import StoppedError
 
     settings = Settings(
@@ -94,6 +104,7 @@ def adapt(
         degrade=degrade,
         start=start,
         scale=scale,
+        value_range=parse_range(value_range),
         minutes=minutes,
         seed=seed,
     )

@@ -12,6 +12,7 @@ from musigma.cli.restore_options import ModelName, RestoreOptions
 from musigma.cli.shared_options import with_options
 
 DEFAULT_SCALE = 2
+ZOOM_FACTORS = (2, 3, 4)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,7 +29,13 @@ def default_model(scale: int | None) -> str:
         ('photo', 'edsr-baseline')
     """
     from musigma.networks.weights_file import shipped_path
+    from musigma.types import ConfigError
 
+    if scale is not None and scale not in ZOOM_FACTORS:
+        raise ConfigError(
+            f"the shipped weights enlarge by 2, 3 or 4, not by {scale}; set `width` or `height` "
+            "for another size"
+        )
     return "photo" if shipped_path("photo", scale or DEFAULT_SCALE) else "edsr-baseline"
 
 
@@ -44,7 +51,7 @@ def scale_for(box: tuple[int | None, int | None], paths: Sequence[Path]) -> int:
             declared = declared_size(path)
             fitted = fitted_size(declared[:2], box)
             largest = max(largest, fitted[0] / declared.height)
-    return next((scale for scale in (2, 3, 4) if scale >= largest), 4)
+    return next((scale for scale in ZOOM_FACTORS if scale >= largest), 4)
 
 
 @with_options(RestoreOptions)

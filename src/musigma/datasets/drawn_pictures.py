@@ -4,8 +4,8 @@ A picture is a pile of leaves: bars, boxes and ellipses of any size, one over th
 of which fills it. Each leaf is a piece of a plane seen in perspective, with a pattern on it. Every
 pixel is the mean of several samples, so that edges are those of a sharp photograph.
 
-What is drawn follows from a key alone, by tensor operations of fixed shapes. So it can be part of a
-training step that is compiled and captured.
+What is drawn follows from a key alone, by tensor operations on any device. A run draws its pictures
+before the first step; inside a compiled step, the compiler would take minutes for these operations.
 """
 
 import math
@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import avg_pool2d
 
 from musigma.functional.hashing import splitmix64, uniform, unit
 
@@ -32,7 +33,7 @@ KINDS = (0.32, 0.14, 0.24, 0.12, 0.18)
 
 
 class Leaf(NamedTuple):
-    """The parameters of leaves, each ``(N, K)``; those of the leaf of each sample, ``(N, P)``.
+    """The parameters of leaves, each ``(N, K)``; those of the leaf of each sample, ``(N, H, W)``.
 
     Attributes:
         key: Decides what differs from cell to cell of the pattern.
@@ -86,7 +87,7 @@ class Leaf(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """Where in the cells of its pattern a sample lies; all ``(N, P)``.
+    """Where in the cells of its pattern a sample lies; all ``(N, H, W)``.
 
     Attributes:
         row: Number of the cell, counted down.
@@ -130,15 +131,43 @@ def draw_pictures(key: Tensor, *, size: int, channels: int = 3) -> Tensor:
         (torch.Size([2, 32, 32, 3]), torch.uint8)
     """
     side = (torch.arange(size * SAMPLES, device=key.device) + 0.5) / SAMPLES - size / 2
-    row, column = (place.reshape(1, -1) for place in torch.meshgrid(side, side, indexing="ij"))
+    row, column = side.view(1, -1, 1), side.view(1, 1, -1)
     leaves = _leaves(key, size)
     top = _topmost(leaves, row, column)
-    leaf = Leaf(*(values.gather(1, top) for values in leaves))
+    picture = torch.arange(len(key), device=key.device).view(-1, 1, 1)
+    leaf = Leaf(*(values[picture, top] for values in leaves))
     colours = _colours(leaf, *_painted(leaf, row, column))
-    means = colours.view(len(key), size, SAMPLES, size, SAMPLES, 3).mean((2, 4)).clamp(0, 1)
+    means = avg_pool2d(colours, SAMPLES).clamp(0, 1)
     if channels == 1:
-        means = means.mean(-1, keepdim=True)
-    return means.mul(255).round().byte()
+        means = means.mean(1, keepdim=True)
+    return means.mul(255).round().byte().permute(0, 2, 3, 1)
+
+
+def draw_images(
+    count: int, *, size: int, channels: int, device: torch.device | None = None
+) -> list[Tensor]:
+    """Draw training images, the same ones at every call, with the numbers from 0 as keys.
+
+    Args:
+        count: How many.
+        size: Height and width in pixels.
+        channels: 3 for colour, 1 for grey.
+        device: Where to draw; the images come back to the CPU.
+
+    Returns:
+        Images ``(C, H, W)`` in uint8.
+
+    Example:
+        >>> images = draw_images(2, size=16, channels=3)
+        >>> len(images), images[0].shape, images[0].dtype
+        (2, torch.Size([3, 16, 16]), torch.uint8)
+    """
+    images = []
+    for number in range(count):  # one at a time, which takes less memory
+        key = torch.tensor([number], device=device)
+        picture = draw_pictures(key, size=size, channels=channels)[0]
+        images.append(picture.permute(2, 0, 1).contiguous().cpu())
+    return images
 
 
 def _leaves(key: Tensor, size: int) -> Leaf:
@@ -201,17 +230,15 @@ def _apart(light: Tensor, number: Tensor) -> Tensor:
 
 
 def _topmost(leaves: Leaf, row: Tensor, column: Tensor) -> Tensor:
-    """Return the number of the uppermost leaf at each sample, ``(N, P)``; the lowest is 0."""
-    top = torch.zeros_like(leaves.key[:, :1] + row, dtype=torch.int64)
-    for number in range(1, NUM_LEAVES):
-        leaf = Leaf(*(values[:, number : number + 1] for values in leaves))
-        down, across = _turned(row - leaf.row, column - leaf.column, leaf.angle)
-        down, across = down.abs() / leaf.height, across.abs() / leaf.width
-        distance = torch.where(
-            leaf.is_round > 0, down.square() + across.square(), torch.maximum(down, across)
-        )
-        top = torch.where(distance < 1, number, top)
-    return top
+    """Return the number of the uppermost leaf at each sample, ``(N, H, W)``; the lowest is 0."""
+    leaf = Leaf(*(values.view(*values.shape, 1, 1) for values in leaves))
+    down, across = _turned(row - leaf.row, column - leaf.column, leaf.angle)
+    down, across = down.abs() / leaf.height, across.abs() / leaf.width
+    distance = torch.where(
+        leaf.is_round > 0, down.square() + across.square(), torch.maximum(down, across)
+    )
+    number = torch.arange(leaves.key.shape[1], device=row.device).view(-1, 1, 1)
+    return torch.where(distance < 1, number, 0).amax(1)
 
 
 def _turned(row: Tensor, column: Tensor, angle: Tensor) -> tuple[Tensor, Tensor]:
@@ -322,9 +349,9 @@ def _eased(place: Tensor) -> Tensor:
 
 
 def _colours(leaf: Leaf, colour: Tensor, shade: Tensor) -> Tensor:
-    """Return red, green and blue of each sample, ``(N, P, 3)``."""
+    """Return red, green and blue of each sample, ``(N, 3, H, W)``."""
     light = torch.where(colour == 0, leaf.light, torch.where(colour == 1, leaf.light2, leaf.light3))
     light = (light * shade).clamp(0, 1)
     warmth = torch.where(colour == 0, leaf.warmth, leaf.warmth2)
     channels = (1 + warmth - leaf.green, 1 + leaf.green, 1 - warmth - leaf.green)
-    return torch.stack([light * factor for factor in channels], dim=-1)
+    return torch.stack([light * factor for factor in channels], dim=1)

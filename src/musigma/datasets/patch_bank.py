@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from musigma.datasets.detail_table import DetailTable, build_table
-from musigma.datasets.drawn_pictures import draw_pictures
 from musigma.degradations import Degradation
 from musigma.degradations.pairs import StoredInput, match_pair, stack_pair
 from musigma.functional.color import match_channels, to_uint8
@@ -73,7 +72,8 @@ class Bank:
         patch: Side of an input patch.
         orders: The orders in which the channels may come, ``(K, C)``.
         degradation: Makes an input from its target.
-        drawn_every: Which patches are drawn by `draw_pictures`: every so many, 0 for none.
+        num_drawn: How many of the images were drawn; they are the last ones.
+        drawn_every: Every so many patches come from them.
         candidates: Places that are drawn for a patch, of which the most detailed is taken.
         detail: Of each place, where there are several candidates.
     """
@@ -86,7 +86,8 @@ class Bank:
     patch: int
     orders: Tensor
     degradation: Degradation
-    drawn_every: int = 0
+    num_drawn: int = 0
+    drawn_every: int = 1
     candidates: int = 1
     detail: DetailTable | None = None
 
@@ -109,8 +110,8 @@ class Bank:
         """Make the patches of a step, each turned or mirrored in one of eight ways.
 
         An image is as likely as it has pixels, and in an image every position, unless the most
-        detailed of several candidates is taken. Some patches may be drawn. Built from tensor
-        operations alone, so that the whole of it can be compiled and captured.
+        detailed of several candidates is taken. Drawn images have a share of their own. Built from
+        tensor operations alone, so that the whole of it can be compiled and captured.
 
         Args:
             step: Number of the step, an integer tensor on the bank's device.
@@ -129,38 +130,49 @@ class Bank:
         numbers = torch.arange(first, first + batch, device=self.device)
         key = splitmix64(splitmix64(step + (seed << 32)) + numbers)
         turn = splitmix64(key) & 7
-        image, row, column = self._best_place(key)
+        image, row, column = self._best_place(key, numbers)
         margin = self.degradation.margin
-        size = self._side + 2 * margin
         order = below(len(self.orders), splitmix64(key + 4))
         pixels = self._gather(
-            image, row - margin, column - margin, turn=turn, order=order, size=size
+            image,
+            row - margin,
+            column - margin,
+            turn=turn,
+            order=order,
+            size=self._side + 2 * margin,
         )
-        if self.drawn_every:
-            drawn = slice(-(first + 1) % self.drawn_every, None, self.drawn_every)
-            pixels[drawn] = draw_pictures(key[drawn], size=size, channels=pixels.shape[-1])
         return RawPatches(pixels, uniform(key, self.degradation.num_draws, first=5))
 
     @property
     def _side(self) -> int:
         return self.patch * self.degradation.scale
 
-    def _best_place(self, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _best_place(self, key: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return image, row and column of a patch: the most detailed of several candidates."""
-        if self.detail is None:
-            return self._place(key)
         more = torch.arange(1, self.candidates, device=self.device) << 40
         keys = torch.cat([key.unsqueeze(1), splitmix64(key.unsqueeze(1) + more)], dim=1)
-        places = self._place(keys)
-        best = self.detail.at(*places).argmax(1, keepdim=True)
+        places = self._place(keys, numbers.unsqueeze(1))
+        if self.detail is None:
+            best = torch.zeros_like(numbers).unsqueeze(1)
+        else:
+            best = self.detail.at(*places).argmax(1, keepdim=True)
         image, row, column = (values.gather(1, best).squeeze(1) for values in places)
         return image, row, column
 
-    def _place(self, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        image = torch.searchsorted(self.ends, below(self.ends[-1], key), right=True)
+    def _place(self, key: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        pixel = below(self._num_photographed, key)
+        if self.num_drawn:
+            drawn = self._num_photographed + below(self.ends[-1] - self._num_photographed, key)
+            pixel = torch.where((numbers + 1) % self.drawn_every == 0, drawn, pixel)
+        image = torch.searchsorted(self.ends, pixel, right=True)
         row = self._start(self.heights[image] - self._side, splitmix64(key + 2))
         column = self._start(self.widths[image] - self._side, splitmix64(key + 3))
         return image, row, column
+
+    @property
+    def _num_photographed(self) -> Tensor:
+        """How many pixels the images have that were not drawn."""
+        return self.ends[-1 - self.num_drawn]
 
     def _start(self, last: Tensor, key: Tensor) -> Tensor:
         grid = self.degradation.grid
@@ -216,7 +228,8 @@ def build_bank(
     patch: int,
     device: torch.device,
     swap_channels: bool = False,
-    drawn_every: int = 0,
+    drawn: Sequence[Tensor] = (),
+    drawn_every: int = 1,
     candidates: int = 1,
 ) -> Bank:
     """Make a bank of uint8 images ``(C, H, W)``.
@@ -227,7 +240,8 @@ def build_bank(
         patch: Side of an input patch.
         device: Where the bytes go.
         swap_channels: Whether patches come with their channels in any order.
-        drawn_every: Every so many patches one is drawn, in place of one of the images; 0: none.
+        drawn: Further images, as large as a patch at least, that were drawn.
+        drawn_every: Every so many patches, one comes from them.
         candidates: How many places are drawn for a patch; the most detailed of them is taken.
     """
     side = patch * degradation.scale
@@ -237,6 +251,7 @@ def build_bank(
             f"no training image has room for a patch of {side}x{side} pixels; "
             "use larger images or a smaller patch"
         )
+    fitting += drawn
     channels = {image.shape[0] for image in fitting}
     if len(channels) > 1:
         raise DataError(f"training images have {sorted(channels)} channels; they must agree")
@@ -252,6 +267,7 @@ def build_bank(
         patch=patch,
         orders=torch.tensor(orders if swap_channels else orders[:1]).to(device),
         degradation=degradation,
+        num_drawn=len(drawn),
         drawn_every=drawn_every,
         candidates=candidates,
         detail=(

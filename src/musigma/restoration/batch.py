@@ -96,11 +96,15 @@ def restore_files(
             yield outcome
     with _Batch(model, options, engine, progress) as batch:
         batch.waiting.extend(ordinary)
-        while batch.waiting or batch.reading or batch.writing:
-            batch.start_reading()
-            if batch.reading:
-                yield from batch.restore_next()
-            yield from batch.finished(block=not batch.reading)
+        try:
+            while batch.waiting or batch.reading or batch.writing:
+                batch.start_reading()
+                if batch.reading:
+                    yield from batch.restore_next()
+                yield from batch.finished(block=not batch.reading)
+        except (KeyboardInterrupt, SystemExit):
+            yield from batch.completed()
+            raise
 
 
 def _restore_science(
@@ -229,6 +233,13 @@ class _Batch:
             if isinstance(error := writing.exception(), Exception):
                 yield failure_of(source.path, error)
             else:
+                yield writing.result()
+
+    def completed(self) -> Iterator[Restored]:
+        """Yield the files whose rows were all computed when the run was stopped."""
+        wait(self.writing)
+        for writing in self.writing:
+            if writing.exception() is None:
                 yield writing.result()
 
     def _compute(self, job: Job, strips: StripQueue) -> None:

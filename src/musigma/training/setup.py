@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed
 
 from musigma.datasets.catalog import Dataset, Item, find_dataset
-from musigma.datasets.drawn_pictures import draw_pictures
+from musigma.datasets.drawn_pictures import draw_images
 from musigma.datasets.patch_bank import Bank, build_bank, load_images, load_pairs
 from musigma.degradations.pairs import PAIRS
 from musigma.functional.resize import resize
@@ -41,6 +41,9 @@ CHECKPOINT_KEYS = ("step", "spent", "rate_factor", "recipe")
 
 NUM_DRAWN, DRAWN_SIZE = 24, 128
 """The training set that needs no files: how many pictures, and the side of each."""
+
+NUM_DRAWN_BESIDE, NUM_DRAWN_ON_GPU, DRAWN_SIZE_BESIDE = 32, 512, 256
+"""Drawn pictures beside photographs: their number, that on a GPU, which is quicker; their side."""
 
 log = logging.getLogger(__name__)
 
@@ -220,12 +223,21 @@ def load_bank(recipe: Recipe, device: torch.device, run_log: RunLog | None = Non
     num_bytes = sum(image.numel() for image in images)
     if device.type == "cuda" and num_bytes > 0.5 * torch.cuda.mem_get_info(device)[0]:
         device = torch.device("cpu")
+    drawn: list[Tensor] = []
+    if recipe.drawn_every:
+        drawn = draw_images(
+            NUM_DRAWN_ON_GPU if device.type == "cuda" else NUM_DRAWN_BESIDE,
+            size=max(DRAWN_SIZE_BESIDE, recipe.patch * recipe.scale),
+            channels=recipe.channels,
+            device=device,
+        )
     return build_bank(
         images,
         degradation=recipe.degradation,
         patch=recipe.patch,
         device=device,
         swap_channels=recipe.swap_channels,
+        drawn=drawn,
         drawn_every=recipe.drawn_every,
         candidates=recipe.candidates,
     )
@@ -234,8 +246,7 @@ def load_bank(recipe: Recipe, device: torch.device, run_log: RunLog | None = Non
 def load_training_images(recipe: Recipe, run_log: RunLog | None = None) -> list[Tensor]:
     """Read or draw the images of a recipe, uint8 ``(C, H, W)``; pairs have twice the channels."""
     if DRAWN_SHAPES in recipe.data:
-        pictures = draw_pictures(torch.arange(NUM_DRAWN), size=DRAWN_SIZE, channels=recipe.channels)
-        return list(pictures.permute(0, 3, 1, 2))
+        return draw_images(NUM_DRAWN, size=DRAWN_SIZE, channels=recipe.channels)
     items = training_data(recipe).items
     progress = run_log.loading if run_log else None
     if recipe.degrade == PAIRS:
