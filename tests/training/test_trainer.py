@@ -106,6 +106,14 @@ def test_no_private_path_is_in_the_weights_or_the_record(tmp_path):
         assert b"before.safetensors" in content
 
 
+def test_the_record_tells_which_weights_a_run_started_from(tmp_path):
+    before = tmp_path / "before.safetensors"
+    save(before, small_step(small_recipe()).network)
+    train(recipe_in(tmp_path, start_from=str(before), steps=1), tmp_path / "run")
+    record = load_record(tmp_path / "run" / "record.json")
+    assert record.model["start_digest"] == load(before).digest
+
+
 def test_the_record_names_the_weights_that_are_evaluated_and_shipped(tmp_path):
     recipe = recipe_in(tmp_path, objective=RANDOM, steps=2)
     path = train(recipe, tmp_path / "run")

@@ -11,7 +11,7 @@ from musigma.evaluation.record import Record
 from musigma.model import load
 from musigma.networks import mean_only, num_params
 from musigma.training.recipe import DRAWN_SHAPES, Recipe
-from musigma.training.setup import load_training_images, training_data
+from musigma.training.setup import load_training_images, load_weights, training_data
 
 CURVE = 60
 """About how many points of a curve a record keeps."""
@@ -44,6 +44,7 @@ def record_of(
             "params": num_params(mean_only(model.network)),
             "digest": model.digest,
             "start_from": published["start_from"],
+            **_start(recipe),
             "recipe": published,
         },
         protocol=measured,
@@ -58,6 +59,14 @@ def record_of(
         provenance={key: training[key] for key in keys if key in training},
         seed=recipe.seed,
     )
+
+
+def _start(recipe: Recipe) -> dict[str, str]:
+    """Return the digest of the weights that a run started from, if from any."""
+    if not recipe.start_from:
+        return {}
+    start = load_weights(recipe.start_from, recipe.scale, any_scale=True)
+    return {"start_digest": start.digest}
 
 
 def _data(recipe: Recipe) -> dict[str, Any]:
