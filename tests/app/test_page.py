@@ -309,7 +309,7 @@ def test_camera(browser, server):
         page.wait_for_function("document.querySelector('#picture video')?.readyState >= 3")
         page.get_by_label("capture photo").click()
         page.get_by_label("Remove Image").wait_for()
-        assert page.locator("#picture img").evaluate("image => image.naturalWidth") > 0
+        page.wait_for_function("document.querySelector('#picture img')?.naturalWidth > 0")
 
 
 def test_clipboard(browser, server):

@@ -417,7 +417,7 @@ def test_the_gallery_leads_to_each_page(browser, folder, device):
         assert page.get_by_text("b.jpg: <i>is damaged</i>").is_visible()
         images = page.locator("img")
         assert images.count() == 6
-        assert page.evaluate("[...document.images].every((image) => image.naturalWidth > 0)")
+        page.wait_for_function("[...document.images].every((image) => image.naturalWidth > 0)")
         page.get_by_role("link").nth(1).click()
         page.wait_for_selector(".mu-stage")
         assert page.url.endswith("/sub/alpha.html")
