@@ -25,7 +25,7 @@ def audit(
         typer.Option(
             "--output",
             "-o",
-            help="Write the enlargement in grey with what is flagged in colour: added detail "
+            help="Write the enlargement in gray with what is flagged in color: added detail "
             "orange, missing detail blue, contradictions purple.",
         ),
     ] = None,

@@ -69,7 +69,7 @@ def calibrate(
         bool,
         typer.Option(
             "--joint",
-            help="Also fit how errors of neighbours belong together, for 'musigma measure' and for "
+            help="Also fit how errors of neighbors belong together, for 'musigma measure' and for "
             "samples. It runs the model over the images once more.",
         ),
     ] = False,

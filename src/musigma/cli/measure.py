@@ -47,7 +47,7 @@ def measure(
 ) -> None:
     """Measure the mean of a box of the restored picture, with an interval for it.
 
-    The interval allows for errors that neighbouring pixels and channels share. Values are in levels
+    The interval allows for errors that neighboring pixels and channels share. Values are in levels
     of 255.
     """
     from musigma.functional.equal_channels import grey_if_equal

@@ -67,7 +67,7 @@ class RestoredArray:
 
     Attributes:
         name: Of the source.
-        rgb: Whether the last axis of `mean` holds colours.
+        rgb: Whether the last axis of `mean` holds colors.
         mean: The restored values, with as many axes as the source.
         std: Their errors in the same shape, without opacity; `None` for a model without sigma.
         factor: Half-width of the interval in units of `std`; `None` without a calibration.

@@ -51,7 +51,7 @@ class Restored:
         noise_estimated: Whether the noise level was estimated from the picture.
         estimated_noise_std: The noise that was measured in the picture, in 8-bit levels.
         noise_is_white: Whether that noise is white, as `drunet-small` expects it.
-        noise_growth: How its variance grows with the signal of a grey picture, in 8-bit levels;
+        noise_growth: How its variance grows with the signal of a gray picture, in 8-bit levels;
             empty where it does not, or where nobody has looked.
         promise: What the intervals promise for this picture; `None` where they promise nothing.
         promise_reason: Why they promise nothing; `None` where they promise something, or where the
