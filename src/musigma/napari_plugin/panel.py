@@ -154,7 +154,7 @@ class Panel:
         """Ask the worker to stop after the tile that it computes."""
         if self.worker is not None:
             self.worker.quit()
-            self.say("Canceled; the tile that is being computed is the last one.")
+            self.say("Cancelled; the tile that is being computed is the last one.")
 
     def _finish(self, layer: Any, request: LayerRequest, result: RestoredArray | str) -> None:
         if isinstance(result, str):
@@ -276,7 +276,7 @@ def _offer(control: Any, choices: Callable[[], tuple[Any, ...]]) -> None:
 def _work(
     source: ArraySource, request: LayerRequest, progress: Progress
 ) -> RestoredArray | str | None:
-    """Return the result, or what the user can put right; nothing if it was canceled."""
+    """Return the result, or what the user can put right; nothing if it was cancelled."""
     try:
         return restore_layer(source, request, progress=progress)
     except CancelledError:
