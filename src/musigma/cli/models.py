@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from musigma.cli.common import print_json, progress_bar, results
+from musigma.cli.shared_options import examples
 
 if TYPE_CHECKING:
     from musigma.networks import Entry, Network
@@ -27,9 +28,7 @@ MEASURED_NOTE = (
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = (
-        "Examples: `musigma models`, `musigma models --shipped`, `musigma models edsr-baseline`"
-    )
+    epilog = examples("musigma models", "musigma models --shipped", "musigma models edsr-baseline")
     app.command(epilog=epilog)(models)
 
 
