@@ -196,7 +196,7 @@ def _show_shipped(name: str | None, scale: int | None) -> None:
         purpose = purpose_of(metadata) + sigma
         table.add_row(weights, metadata["architecture"], f"x{factor}", purpose)
         licences.add(metadata["licence"])
-    _show(table, LOAD_NOTE + "\nLicence: " + "; ".join(sorted(licences)) + ".\n")
+    _show(table, LOAD_NOTE + "\nLicense: " + "; ".join(sorted(licences)) + ".\n")
     _show(_measured_table(chosen), MEASURED_NOTE + "\n" + "\n".join(_choices()))
 
 
