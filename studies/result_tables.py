@@ -244,8 +244,8 @@ def weights_table(records: Iterable[Record]) -> str:
                     f"{values['params'] / 1e6:.2f} M / {values['bytes'] / 1e6:.1f} MB",
                     *(_score(values, "psnr_y", name) for name in ("B100", "Urban100")),
                     _score(values, "pll", "B100"),
-                    f"{times[False]['s_per_megapixel']:.1f}" if False in times else "",
-                    f"{times[True]['ms']:.1f}" if True in times else "",
+                    f"{times[False]['s_per_megapixel']:.1f}" if False in times else "-",
+                    f"{times[True]['ms']:.1f}" if True in times else "-",
                 ]
             )
     headings = ["weights", "for", "size", "B100 (dB)", "Urban100 (dB)", "PLL, B100"]
@@ -254,7 +254,7 @@ def weights_table(records: Iterable[Record]) -> str:
 
 
 def _score(values: dict[str, Any], key: str, name: str) -> str:
-    return number(values[key][name], ".2f") if name in values.get(key, {}) else ""
+    return number(values[key][name], ".2f") if name in values.get(key, {}) else "-"
 
 
 def unlike_inputs_table(records: Iterable[Record]) -> str:
