@@ -166,12 +166,13 @@ def short_speed_table(records: Iterable[Record]) -> str:
 
 
 def runs_table(records: Iterable[Record]) -> str:
-    """Validation PSNR of every run that trained a mean, the best first within a scale."""
+    """PSNR of every run that trained a mean and was validated, the best first within a scale."""
     rows = []
     for record in records:
         recipe, result = _recipe(record), record.result
-        if record.kind == "training" and not _is_study(recipe) and not recipe.get("keep_mean"):
-            validation = result["validation"]
+        if record.kind != "training" or _is_study(recipe) or recipe.get("keep_mean"):
+            continue
+        if validation := result["validation"]:
             scale, score = record.model["scale"], validation.get("psnr_y", validation.get("psnr"))
             cells = [recipe["objective"], recipe["optimizer"], str(recipe["batch"])]
             cells += [f"{recipe['learning_rate']:g}", f"{result['seconds']:.0f}"]
