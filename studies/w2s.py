@@ -252,7 +252,8 @@ def start(output: Path) -> None:
     Its mean for a gray picture is that of ``photo`` for three equal channels, averaged.
     """
     colors = load("photo", scale=1)
-    network = with_sigma(create(str(colors.metadata["architecture"]), scale=1, channels=1), width=32)
+    architecture = str(colors.metadata["architecture"])
+    network = with_sigma(create(architecture, scale=1, channels=1), width=32)
     state = network.state_dict()
     for name, tensor in colors.network.state_dict().items():
         if name == "base.m_head.weight":
