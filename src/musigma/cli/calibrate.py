@@ -73,7 +73,7 @@ def calibrate(
         bool,
         typer.Option(
             "--joint",
-            help="Also fit how the errors of neighbors go together, for 'musigma measure' and "
+            help="Also fit how the errors of neighbors are correlated, for 'musigma measure' and "
             "'musigma sample'. This runs the model over the images once more.",
         ),
     ] = False,

@@ -31,10 +31,10 @@ TOLERANCE = 8 / 255
 """The shrunk enlargement may differ from the picture by so much."""
 
 INVENTED_SHARE = 0.01
-"""So many pixels of the picture may be contradicted by added detail: other ways of shrinking."""
+"""Share of the pixels that added detail may contradict: programs shrink in slightly other ways."""
 
 USUAL_COVERAGE = 0.95
-"""Of the intervals, where nothing else is asked for and the model has it."""
+"""Coverage of the intervals where none is asked for, if the model has it."""
 
 ALLOWANCE = 4.0
 """The share outside is 1 - coverage for true pictures on average; 2 % of them exceed this multiple.
@@ -75,7 +75,7 @@ class Audit:
         unlike: Sentences of `Model.check`: why the intervals may not hold for this picture.
         expected: What the model makes of the low-resolution picture, ``(1, C, H, W)``.
         least_wrong_share: Share of the pixels that would be expected to be wrong if the enlargement
-            were just that.
+            were `expected`.
     """
 
     coverage: float
@@ -210,7 +210,7 @@ def audit(
     share = usual_coverage(model.require_calibration()) if coverage is None else coverage
     prediction = prediction or model.predict(small)
     lower, upper = model.interval(prediction, coverage=share)
-    # A picture file holds rounded values between 0 and 1: so much is no invention.
+    # A picture file holds rounded values between 0 and 1: a difference by rounding is no invention.
     mean, rounding = prediction.mean.clamp(0, 1), 0.5 / 255
     distance = (large - mean).abs()
     ratio = (distance - rounding).clamp_min(0) / ((upper - lower) / 2)

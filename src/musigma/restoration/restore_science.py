@@ -96,7 +96,18 @@ class ScienceRecord:
 
 
 class Outcome(NamedTuple):
-    """What `restore_planes` says about planes that it has restored."""
+    """What `restore_planes` says about planes that it has restored.
+
+    Attributes:
+        record: How they were restored.
+        options: With the engine that ran, the noise level and the memory for tiles.
+        noise: The noise that was measured in the first planes.
+        promise: What the intervals promise; `None` without a calibration.
+        warnings: What the user should know about the result.
+        size: Height and width of the result.
+        num_tiles: The largest number of tiles of a group of planes.
+        seconds: Time that it took.
+    """
 
     record: ScienceRecord
     options: Options
@@ -410,7 +421,7 @@ def _notes(model: Model, task: _Task) -> dict[str, str]:
 
 
 def _common(numbers: list[float]) -> float | list[float]:
-    """Return the number that all are, or all of them where they differ."""
+    """Return one number where all are equal, and all of them where they differ."""
     return numbers[0] if len({*numbers}) == 1 else numbers
 
 
