@@ -321,7 +321,7 @@ class Model:
         not known well enough for that.
 
         Samples come in pairs whose errors have opposite signs, so that the mean of an even number
-        of them is that of the model, but for values that are cut off at 0 and 1.
+        of them is that of the model, except for values that are cut off at 0 and 1.
 
         Args:
             image: One picture as for `predict`.

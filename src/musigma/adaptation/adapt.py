@@ -1,4 +1,4 @@
-"""Adapt weights to pictures of one's own: split, train, calibrate, measure, report."""
+"""Adapt weights to the pictures of a user: split, train, calibrate, measure, report."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""``musigma adapt``: weights and error bars for pictures of one's own."""
+"""``musigma adapt``: weights and error bars for the pictures of a user."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

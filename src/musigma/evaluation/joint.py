@@ -17,7 +17,7 @@ from musigma.uncertainty.joint_fit import HeldOutErrors
 from musigma.uncertainty.quantities import HeldOutQuantities
 
 CORRELATION_STEP = 3
-"""One image in so many fits the correlation; the others fit the factors of quantities."""
+"""Every third image fits the correlation; the others fit the factors of quantities."""
 
 
 class HeldOutPicture(NamedTuple):

@@ -119,8 +119,8 @@ def predict_strips(
 
     Neither the image nor the result need be in memory as a whole: a tile of the image is read when
     it is its turn, and `memory` also holds the rows that are being made. Arguments are those of
-    `predict`, but for an image that is ``(1, C, H, W)`` float32 in ``[0, 1]``, and `num_channels`:
-    a gray result is repeated so many times.
+    `predict`, with two differences: the image is ``(1, C, H, W)`` float32 in ``[0, 1]``, and a gray
+    result is repeated to `num_channels` channels.
     """
     is_grey = _is_grey(network, image)
     num_channels = num_channels or (1 if is_grey else network.out_channels)

@@ -32,7 +32,7 @@ from musigma.types import ConfigError, ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
 NOISE_SIDE = 4096
-"""The noise level of a larger picture is estimated from so many rows and columns of its middle."""
+"""Most rows and columns, from the middle of a picture, from which its noise is estimated."""
 
 
 @dataclass(frozen=True, kw_only=True)

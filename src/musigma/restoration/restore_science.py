@@ -45,7 +45,7 @@ from musigma.types import ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
 NOISE_SIDE = 1024
-"""The noise level is estimated from so many rows and columns of the middle."""
+"""Most rows and columns, from the middle of a plane, from which its noise is estimated."""
 
 _ROUNDING_VARIANCE = 1 / 12  # of rounding to integers
 _CONVERTED_BYTES = 6 * 8  # for each value of the rows that are converted to the units of the file
@@ -300,8 +300,8 @@ def _in_units(
 ) -> tuple[Values, NDArray[np.bool_]]:
     """Return values in the units of the file, with NaN where they are missing, and where that is.
 
-    At scale 1 a value that the network leaves as it is, but for the rounding of float32, is the
-    value of the file to the bit.
+    At scale 1 a value that the network changes by no more than the rounding of float32 is the value
+    of the file, to the bit.
     """
     scale, value_range = task.model.scale, task.ranges[plane]
     before = _source_rows(task.image, plane, top, top + len(mean), scale)
