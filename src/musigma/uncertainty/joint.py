@@ -437,7 +437,7 @@ def field_log_density(field: Tensor, correlation: Correlation) -> float:
 
 
 def _row_log_density(rows: Tensor, correlation: Correlation, width: int) -> float:
-    """Return the log density of a row of blocks ``(channels, positions, h, n w)``, less its constant."""
+    """Return the log density of a row of blocks ``(channels, positions, h, n w)`` up to 2 pi."""
     blocks = rows.reshape(*rows.shape[:3], -1, width).permute(0, 1, 2, 4, 3).flatten(1, 3)
     factors, log_determinant = _block_factors(correlation, (rows.shape[2], width))
     whitened = torch.linalg.solve_triangular(factors, blocks, upper=False)
