@@ -7,6 +7,7 @@ that is shrunk again should give the picture back.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -292,8 +293,7 @@ def overlay(high: Tensor, result: Audit) -> Tensor:
     Added detail is orange, missing detail blue, and contradicted pixels are darkened to purple: the
     colors of Okabe and Ito.
     """
-    grey = 0.3 + 0.6 * match_channels(high, 1)[0, 0].clamp(0, 1)
-    picture = grey.expand(3, -1, -1).clone()
+    picture = _in_light_gray(high).expand(3, -1, -1).clone()
     scale = high.shape[-1] // result.contradicts.shape[-1]
     wide = result.contradicts.repeat_interleave(scale, 0).repeat_interleave(scale, 1)
     marks = (
@@ -308,10 +308,14 @@ def overlay(high: Tensor, result: Audit) -> Tensor:
 
 def likely_wrong(high: Tensor, result: Audit) -> Tensor:
     """Return the enlargement in gray, the more orange the likelier a pixel is wrong."""
-    grey = 0.3 + 0.6 * match_channels(high, 1)[0, 0].clamp(0, 1)
     orange = torch.tensor(ORANGE)[:, None, None]
     share = result.wrong_probability
-    return ((1 - share) * grey + share * orange)[None]
+    return ((1 - share) * _in_light_gray(high) + share * orange)[None]
+
+
+def _in_light_gray(image: Tensor) -> Tensor:
+    """Return an image in light gray, ``(H, W)``, so that marks in color stand out."""
+    return 0.3 + 0.6 * match_channels(image, 1)[0, 0].clamp(0, 1)
 
 
 def write_audit_page(path: Path, low: Tensor, high: Tensor, result: Audit, *, title: str) -> None:
@@ -341,6 +345,5 @@ def write_audit_page(path: Path, low: Tensor, high: Tensor, result: Audit, *, ti
 def _detail(image: Tensor) -> Tensor:
     """Return the local variance of the gray picture over 5 x 5 pixels, ``(H, W)``."""
     grey = image.mean(1, keepdim=True)
-    options = {"kernel_size": 5, "stride": 1, "padding": 2, "count_include_pad": False}
-    mean = avg_pool2d(grey, **options)  # type: ignore[arg-type]
-    return avg_pool2d((grey - mean).square(), **options)[0, 0]  # type: ignore[arg-type]
+    local_mean = partial(avg_pool2d, kernel_size=5, stride=1, padding=2, count_include_pad=False)
+    return local_mean((grey - local_mean(grey)).square())[0, 0]
