@@ -25,8 +25,8 @@ ON_CPU: Mapping[str, Any] = {"batch": 8, "ema": 0.99, "learning_rate": 1e-4}
 ON_GPU: Mapping[str, Any] = {"batch": 32, "ema": 0.999, "learning_rate": 2e-4}
 """Batch and learning rate by device.
 
-On a CPU, 5e-4 made the weights worse within 120 steps, and 2e-4 gained no more than 1e-4, which does
-less harm where the time is short.
+On a CPU, 5e-4 made the weights worse within 120 steps, and 2e-4 gained no more than 1e-4, which
+does less harm where the time is short.
 """
 MAX_VALIDATIONS = 5
 VALIDATION_SHARE = 0.1
