@@ -36,7 +36,10 @@ def add_to(app: typer.Typer) -> None:
 
 def calibrate(
     model: Annotated[
-        str, typer.Argument(help="Name of a model, or a weights file, with a sigma branch.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="Name of a model, or a weights file, with a sigma branch."
+        ),
     ],
     data: Annotated[
         str,
