@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from musigma.adaptation.crops import Progress, check_sizes, write_crops
+from musigma.adaptation.crops import check_sizes, write_crops
 from musigma.adaptation.fine_tuning import make_recipe
 from musigma.adaptation.noisy_truth import (
     NoisyCalibration,
@@ -27,7 +27,7 @@ from musigma.evaluation.evaluate import describe_model, evaluate, evaluate_model
 from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.record import Record, provenance
 from musigma.evaluation.reference import measure_reference
-from musigma.evaluation.restored_pairs import read_pair
+from musigma.evaluation.restored_pairs import Progress, read_pair
 from musigma.functional.noisy_pairs import MeasuredNoise, fit_noise, measure_difference
 from musigma.model import Model, load, save
 from musigma.prediction.device import select_device_and_threads

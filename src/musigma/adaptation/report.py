@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musigma.adaptation.crops import Progress, Window
+from musigma.adaptation.crops import Window
 from musigma.adaptation.noisy_truth import NoisyCalibration
 from musigma.adaptation.source import Inputs
 from musigma.adaptation.split import Part, in_words
@@ -20,7 +20,7 @@ from musigma.atomic import write_atomically
 from musigma.datasets.catalog import Dataset
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.record import Record
-from musigma.evaluation.restored_pairs import read_pair, restored_pairs
+from musigma.evaluation.restored_pairs import Progress, read_pair, restored_pairs
 from musigma.functional.color import match_channels, to_uint8
 from musigma.model import Model
 from musigma.restoration.viewer.template import fill_template
