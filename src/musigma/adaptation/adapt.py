@@ -19,7 +19,14 @@ from musigma.adaptation.noisy_truth import (
 )
 from musigma.adaptation.report import Report, write_report
 from musigma.adaptation.source import Settings, Source, find_source
-from musigma.adaptation.split import PARTS, Part, count_parts, in_words, split
+from musigma.adaptation.split import (
+    LEAST_FOR_PROMISE,
+    PARTS,
+    Part,
+    count_parts,
+    in_words,
+    split,
+)
 from musigma.adaptation.state import State, open_state
 from musigma.datasets.catalog import Dataset, describe_data, find_dataset
 from musigma.evaluation.calibrate import collect_held_out
@@ -41,13 +48,6 @@ MEASURED = ("GeoTIFF", "OME-TIFF")
 """Formats of measured values, as TIFF files of microscopes are, that an adaptation is for."""
 
 WORK, RUN, REPORT, RECORD = "work", "run", "report.html", "record.json"
-
-LEAST_FOR_PROMISE = 36
-"""Calibration pictures from which on intervals come with a promise.
-
-Conformal risk control counts one more picture as missed altogether. With 36 pictures its intervals
-of 0.9 are made to hold 0.925, with 10 it would be 0.99: they would be far too wide to be of use.
-"""
 
 LEAST_TRAINING_SHARE = 0.5
 """Share of the time that is left to training, however long the rest takes."""
