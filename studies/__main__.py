@@ -1,4 +1,4 @@
-"""``python -m studies``: the commands of the laboratory, run from a checkout."""
+"""``python -m studies``: the experiments of the project, run from a checkout."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""Fit how the errors of shipped weights belong together, and store it with their calibration.
+"""Fit how the errors of shipped weights are correlated, and store it with their calibration.
 
 ``python -m studies.joint_fit NAME SCALE OUTPUT.safetensors`` reads the weights that ship under a
 name, fits joint errors on ``DIV2K_crops`` with the inputs of the calibration, and writes the file.

@@ -150,6 +150,8 @@ def _commands_page() -> str:
     parts = ["# Commands", "`musigma COMMAND --help` prints the same in a terminal."]
     for name, command in sorted(commands.items()):
         parts += [f"## musigma {name}", _plain(command.help), _options_table(command)]
+        if command.epilog:
+            parts.append(command.epilog)  # examples, in Markdown
     return "\n\n".join(parts) + "\n"
 
 

@@ -179,54 +179,67 @@ def make_card(
         promise: What the intervals promise; `None` without a calibration.
         results: Measurements for the card.
     """
-    title = f"{name} x{network.scale}"
-    licence = metadata.get("licence")
+    title, licence = f"{name} x{network.scale}", metadata.get("licence")
+    purpose = purpose_of({**metadata, **describe(network)})
+    errors = ", and predicts the error of every value" if network.has_sigma else ""
+    lines = [
+        "---",
+        *_yaml(_front_matter(network, title, has_licence=bool(licence), results=results)),
+        "---",
+        f"# {title}",
+        "",
+        f"Weights of musigma: {purpose}. The network is `{network.build_spec.name}` with "
+        f"{num_params(network):,} parameters{errors}.",
+        "",
+        *_EXAMPLE,
+        "",
+        "## Intervals",
+        "",
+        *_interval_lines(promise),
+        "",
+        *_results_table(results),
+        "## License",
+        "",
+        str(licence or "The weights file does not state a license."),
+        "",
+        f"SHA-256 of the weights: `{digest}`",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+_EXAMPLE = (
+    "```python",
+    "import musigma",
+    "",
+    'model = musigma.Model.from_pretrained("PATH_OR_REPOSITORY")',
+    'image, _ = musigma.read_image("photo.png")',
+    "mean, sigma = model.predict(image)",
+    "```",
+)
+
+
+def _front_matter(
+    network: Network, title: str, *, has_licence: bool, results: Sequence[Measurement]
+) -> dict[str, Any]:
+    """Return the metadata that the hub reads from the head of a card."""
     front: dict[str, Any] = {
         "library_name": "musigma",
         "pipeline_tag": "image-to-image",
         "tags": [network.info.task, "uncertainty", "calibration"],
     }
-    if licence:
+    if has_licence:
         front |= {"license": "other", "license_name": "see-model-card"}
     if results:
         entries = [_model_index_entry(measurement) for measurement in results]
         front["model-index"] = [{"name": title, "results": entries}]
-    purpose = purpose_of({**metadata, **describe(network)})
-    return "\n".join(
-        [
-            "---",
-            *_yaml(front),
-            "---",
-            f"# {title}",
-            "",
-            f"Weights of musigma: {purpose}. The network is "
-            f"`{network.build_spec.name}` with {num_params(network):,} parameters"
-            + (", and predicts the error of every value." if network.has_sigma else "."),
-            "",
-            "```python",
-            "import musigma",
-            "",
-            'model = musigma.Model.from_pretrained("PATH_OR_REPOSITORY")',
-            'image, _ = musigma.read_image("photo.png")',
-            "mean, sigma = model.predict(image)",
-            "```",
-            "",
-            "## Intervals",
-            "",
-            f"{promise[:1].upper()}{promise[1:]}."
-            if promise
-            else "The weights are not calibrated.",
-            "For other inputs they promise nothing." if promise else "",
-            "",
-            *_results_table(results),
-            "## License",
-            "",
-            str(licence or "The weights file does not state a license."),
-            "",
-            f"SHA-256 of the weights: `{digest}`",
-            "",
-        ]
-    )
+    return front
+
+
+def _interval_lines(promise: str | None) -> list[str]:
+    if promise is None:
+        return ["The weights are not calibrated.", ""]
+    return [f"{promise[:1].upper()}{promise[1:]}.", "For other inputs they promise nothing."]
 
 
 def _model_index_entry(measurement: Measurement) -> dict[str, Any]:

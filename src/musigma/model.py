@@ -75,7 +75,7 @@ class Model:
         calibration: Turns sigma into a standard deviation and an interval; `None` where the weights
             were never calibrated.
         onnx: Content of the ONNX file that the model was loaded from; `None` for other models.
-        joint_head: Predicts how errors belong together; `None` where the weights have none.
+        joint_head: Predicts how errors are correlated; `None` where the weights have none.
 
     Example:
         >>> model = load("edsr-baseline", scale=2)
@@ -271,7 +271,7 @@ class Model:
         tile: int | None = None,
         memory: int = DEFAULT_MEMORY,
     ) -> JointPrediction:
-        """Restore one picture, and say how its errors belong together.
+        """Restore one picture, and say how its errors are correlated.
 
         A gray picture comes back with three equal channels. Where the model is calibrated for
         bicubic shrinking, the errors allow for what the input says about them.
@@ -321,7 +321,7 @@ class Model:
         not known well enough for that.
 
         Samples come in pairs whose errors have opposite signs, so that the mean of an even number
-        of them is that of the model, but for values that are cut off at 0 and 1.
+        of them is that of the model, except for values that are cut off at 0 and 1.
 
         Args:
             image: One picture as for `predict`.
@@ -443,11 +443,11 @@ class Model:
         return calibration.at(coverage)
 
     def require_joint(self) -> JointCalibration:
-        """Return how errors belong together, or say how to get it."""
+        """Return how errors are correlated, or say how to get it."""
         stored = self.require_calibration().joint
         if stored is None:
             raise ConfigError(
-                f"{self.name} does not say how its errors belong together; 'musigma calibrate "
+                f"{self.name} does not say how its errors are correlated; 'musigma calibrate "
                 "--joint' fits that to held-out images"
             )
         return JointCalibration.from_dict(stored)

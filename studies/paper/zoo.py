@@ -1,11 +1,11 @@
 """The study over all networks of the paper's tables: what l_E gives each of them.
 
-Networks come from the campaign, results from the records. A network without records is shown as
-not yet run.
+Networks come from the campaign, results from the records. Networks without records share a row for
+each task, which says that they were not run yet.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
@@ -55,7 +55,7 @@ class Entry:
         """What the network does."""
         if self.recipe["scale"] > 1:
             return f"x{self.recipe['scale']}"
-        return "denoising, grey" if self.recipe["channels"] == 1 else "denoising, color"
+        return "denoising, gray" if self.recipe["channels"] == 1 else "denoising, color"
 
     @property
     def outcome(self) -> Outcome | None:
@@ -174,8 +174,9 @@ def zoo_table(record_set: RecordSet) -> Table:
     entries = find_entries(record_set)
     p_values = corrected(entries)
     rows = [
-        Row((entry.task, entry.name), _cells(entry, p_values.get(entry.name)))
-        for entry in sorted(entries, key=lambda entry: entry.difference is None)
+        Row((entry.task, entry.name), _cells(entry, p_values[entry.name]))
+        for entry in entries
+        if entry.difference is not None
     ]
     num_run = len(p_values)
     return Table(
@@ -184,7 +185,7 @@ def zoo_table(record_set: RecordSet) -> Table:
         caption="The paper's full objective against l1 at equal updates, data and seeds; PSNR (dB) "
         "over all images of the test sets and the validation set.",
         headings=("task", "network", *_HEADINGS),
-        rows=tuple(rows),
+        rows=(*rows, *_rows_of_missing(entries)),
         notes=(
             f"{num_run} of {len(entries)} networks were run. In brackets: the 95 % interval of one "
             "gain by itself, which counts seeds and images. The corrected p counts all networks, "
@@ -199,11 +200,21 @@ def zoo_table(record_set: RecordSet) -> Table:
 _HEADINGS = ("updates", "seconds", "l1", "gain", "p", "p, corrected", "loss still fell", "inside")
 
 
-def _cells(entry: Entry, p_values: PValues | None) -> tuple[Cell, ...]:
+def _rows_of_missing(entries: Sequence[Entry]) -> Iterator[Row]:
+    """Yield a row for each task with the networks that were not run yet."""
+    missing: dict[str, list[str]] = {}
+    for entry in entries:
+        if entry.difference is None:
+            missing.setdefault(entry.task, []).append(entry.name)
+    empty = (Cell(),) * (len(_HEADINGS) - 1)
+    for task, names in missing.items():
+        yield Row((task, "; ".join(names)), (Cell(NOT_RUN), *empty))
+
+
+def _cells(entry: Entry, p_values: PValues) -> tuple[Cell, ...]:
+    assert entry.difference is not None
+    assert entry.reference is not None
     updates = f"{entry.recipe['steps']:,}"
-    if entry.difference is None or entry.reference is None or p_values is None:
-        empty = (Cell(),) * (len(_HEADINGS) - 2)
-        return Cell(updates), Cell(NOT_RUN), *empty
     mean, low, high = entry.difference.interval()
     coverage = "{:.1%} ({})".format(*entry.coverage) if entry.coverage else ""
     return (

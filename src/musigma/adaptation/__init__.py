@@ -1,1 +1,1 @@
-"""From pictures of one's own to weights with error bars of one's own: split, train, calibrate."""
+"""Weights and error bars for the pictures of a user: split, train, calibrate."""

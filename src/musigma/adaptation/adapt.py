@@ -1,4 +1,4 @@
-"""Adapt weights to pictures of one's own: split, train, calibrate, measure, report."""
+"""Adapt weights to the pictures of a user: split, train, calibrate, measure, report."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from musigma.adaptation.crops import Progress, check_sizes, write_crops
+from musigma.adaptation.crops import check_sizes, write_crops
 from musigma.adaptation.fine_tuning import make_recipe
 from musigma.adaptation.noisy_truth import (
     NoisyCalibration,
@@ -19,7 +19,14 @@ from musigma.adaptation.noisy_truth import (
 )
 from musigma.adaptation.report import Report, write_report
 from musigma.adaptation.source import Settings, Source, find_source
-from musigma.adaptation.split import PARTS, Part, count_parts, in_words, split
+from musigma.adaptation.split import (
+    LEAST_FOR_PROMISE,
+    PARTS,
+    Part,
+    count_parts,
+    in_words,
+    split,
+)
 from musigma.adaptation.state import State, open_state
 from musigma.datasets.catalog import Dataset, describe_data, find_dataset
 from musigma.evaluation.calibrate import collect_held_out
@@ -27,7 +34,7 @@ from musigma.evaluation.evaluate import describe_model, evaluate, evaluate_model
 from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.record import Record, provenance
 from musigma.evaluation.reference import measure_reference
-from musigma.evaluation.restored_pairs import read_pair
+from musigma.evaluation.restored_pairs import Progress, read_pair
 from musigma.functional.noisy_pairs import MeasuredNoise, fit_noise, measure_difference
 from musigma.model import Model, load, save
 from musigma.prediction.device import select_device_and_threads
@@ -41,13 +48,6 @@ MEASURED = ("GeoTIFF", "OME-TIFF")
 """Formats of measured values, as TIFF files of microscopes are, that an adaptation is for."""
 
 WORK, RUN, REPORT, RECORD = "work", "run", "report.html", "record.json"
-
-LEAST_FOR_PROMISE = 36
-"""Calibration pictures from which on intervals come with a promise.
-
-Conformal risk control counts one more picture as missed altogether. With 36 pictures its intervals
-of 0.9 are made to hold 0.925, with 10 it would be 0.99: they would be far too wide to be of use.
-"""
 
 LEAST_TRAINING_SHARE = 0.5
 """Share of the time that is left to training, however long the rest takes."""

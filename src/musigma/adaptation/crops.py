@@ -1,6 +1,6 @@
 """Windows cut from the pictures: what is trained and measured on, small enough for the time."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -10,13 +10,12 @@ from torch import Tensor
 from musigma.adaptation.split import Part
 from musigma.datasets.catalog import Item
 from musigma.degradations.pairs import match_pair
+from musigma.evaluation.restored_pairs import Progress
 from musigma.images.decoding import declared_size
 from musigma.images.image_io import open_image, write_image
 from musigma.images.listing import image_error
 from musigma.images.science.value_range import SMALL_SHARE
 from musigma.types import DataError, ImageError
-
-Progress = Callable[[int, int, str], None]
 
 GRID = 16
 """Windows begin at multiples of this in the input, so that blocks of a JPEG stay where they are."""

@@ -19,12 +19,14 @@ NOISY_SIGMA_WEIGHT = 0.1
 """Weight of the loss of sigma over the variance of the noise: a tenth of the loss of the mean."""
 
 PATCHES = {1: 96, 2: 32, 3: 24, 4: 24}
-"""Side of an input patch by scale: small, so that a processor makes many steps in the time."""
+"""Side of an input patch by scale: small, so that a CPU makes many steps in the time."""
 
 ON_CPU: Mapping[str, Any] = {"batch": 8, "ema": 0.99, "learning_rate": 1e-4}
 ON_GPU: Mapping[str, Any] = {"batch": 32, "ema": 0.999, "learning_rate": 2e-4}
-"""Batch and learning rate by device. On a processor 5e-4 spoilt the start in 120 steps, and 2e-4
-gained no more than 1e-4, which disturbs less where the time is short.
+"""Batch and learning rate by device.
+
+On a CPU, 5e-4 made the weights worse within 120 steps, and 2e-4 gained no more than 1e-4, which
+does less harm where the time is short.
 """
 MAX_VALIDATIONS = 5
 VALIDATION_SHARE = 0.1

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musigma.adaptation.crops import Progress, Window
+from musigma.adaptation.crops import Window
 from musigma.adaptation.noisy_truth import NoisyCalibration
 from musigma.adaptation.source import Inputs
-from musigma.adaptation.split import Part, in_words
+from musigma.adaptation.split import PICTURES_FOR_PROMISE, Part, in_words
 from musigma.atomic import write_atomically
 from musigma.datasets.catalog import Dataset
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.record import Record
-from musigma.evaluation.restored_pairs import read_pair, restored_pairs
+from musigma.evaluation.restored_pairs import Progress, read_pair, restored_pairs
 from musigma.functional.color import match_channels, to_uint8
 from musigma.model import Model
 from musigma.restoration.viewer.template import fill_template
@@ -169,8 +169,8 @@ def _promise(report: Report) -> str:
         sentence += (
             f" With {calibration.num_images} pictures for calibration nothing can be promised "
             "without intervals that are far too wide; the numbers below show what the intervals "
-            "hold on pictures that were used for nothing else. From about 110 pictures on, the "
-            "same command gives a promise."
+            f"hold on pictures that were used for nothing else. From {PICTURES_FOR_PROMISE} "
+            "pictures on, the same command gives a promise."
         )
     heading = "What the error bars promise"
     return _banner(heading, sentence, holds=calibration.has_guarantee)

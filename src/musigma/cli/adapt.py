@@ -1,4 +1,4 @@
-"""``musigma adapt``: weights and error bars for pictures of one's own."""
+"""``musigma adapt``: weights and error bars for the pictures of a user."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,8 +31,9 @@ def adapt(
     pictures: Annotated[
         str,
         typer.Argument(
+            metavar="PICTURES",
             help="Folder of pictures, at least 20: clean ones, from which inputs are made; the "
-            "targets of --low; or the first pictures of --noisy-pairs."
+            "targets of --low; or the first pictures of --noisy-pairs.",
         ),
     ],
     output: Annotated[

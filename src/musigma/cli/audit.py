@@ -18,8 +18,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def audit(
-    low: Annotated[Path, typer.Argument(help="The low-resolution picture.")],
-    high: Annotated[Path, typer.Argument(help="An enlargement of it, made by any program.")],
+    low: Annotated[Path, typer.Argument(metavar="LOW", help="The low-resolution picture.")],
+    high: Annotated[
+        Path, typer.Argument(metavar="HIGH", help="An enlargement of it, made by any program.")
+    ],
     output: Annotated[
         Path | None,
         typer.Option(

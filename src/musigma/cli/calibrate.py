@@ -36,7 +36,10 @@ def add_to(app: typer.Typer) -> None:
 
 def calibrate(
     model: Annotated[
-        str, typer.Argument(help="Name of a model, or a weights file, with a sigma branch.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="Name of a model, or a weights file, with a sigma branch."
+        ),
     ],
     data: Annotated[
         str,
@@ -73,7 +76,7 @@ def calibrate(
         bool,
         typer.Option(
             "--joint",
-            help="Also fit how the errors of neighbors go together, for 'musigma measure' and "
+            help="Also fit how the errors of neighbors are correlated, for 'musigma measure' and "
             "'musigma sample'. This runs the model over the images once more.",
         ),
     ] = False,

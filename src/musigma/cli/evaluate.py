@@ -43,7 +43,7 @@ def evaluate(
     models: Annotated[
         list[str],
         typer.Argument(
-            metavar="MODEL...",
+            metavar="MODEL",
             help="Name of a model, or a weights file of musigma or of a known network. An ensemble "
             "takes several.",
         ),

@@ -16,7 +16,10 @@ def add_to(app: typer.Typer) -> None:
 
 def export(
     model: Annotated[
-        str, typer.Argument(help="Name of a model, or a weights file, also one of another project.")
+        str,
+        typer.Argument(
+            metavar="MODEL", help="Name of a model, or a weights file, also one of another project."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
     scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = None,

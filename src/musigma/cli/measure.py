@@ -19,7 +19,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def measure(
-    picture: Annotated[Path, typer.Argument(help="The picture to be restored and measured.")],
+    picture: Annotated[
+        Path, typer.Argument(metavar="PICTURE", help="The picture to be restored and measured.")
+    ],
     box: Annotated[
         str,
         typer.Option(

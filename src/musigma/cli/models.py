@@ -34,7 +34,8 @@ def add_to(app: typer.Typer) -> None:
 
 def models(
     name: Annotated[
-        str | None, typer.Argument(help="Show the costs of this network at each scale.")
+        str | None,
+        typer.Argument(metavar="NAME", help="Show the costs of this network at each scale."),
     ] = None,
     scale: Annotated[int | None, typer.Option(help="Show this zoom factor alone.")] = None,
     shipped: Annotated[

@@ -25,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def sample(
-    picture: Annotated[Path, typer.Argument(help="The picture to be restored.")],
+    picture: Annotated[Path, typer.Argument(metavar="PICTURE", help="The picture to be restored.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")],
     samples: Annotated[int, typer.Option(min=1, max=64, help="Number of pictures.")] = 8,
     model: JointModel = "edsr-baseline",

@@ -18,11 +18,14 @@ def add_to(app: typer.Typer) -> None:
 
 def train(
     recipe: Annotated[
-        str, typer.Argument(help="A recipe file, or the name of a shipped recipe, such as smoke.")
+        str,
+        typer.Argument(
+            metavar="RECIPE", help="A recipe file, or the name of a shipped recipe, such as smoke."
+        ),
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Values that replace those of the recipe."),
+        typer.Argument(metavar="KEY=VALUE", help="Values that replace those of the recipe."),
     ] = None,
     output: Annotated[
         Path | None,

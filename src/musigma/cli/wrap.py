@@ -31,8 +31,9 @@ def wrap(
     network: Annotated[
         str,
         typer.Argument(
+            metavar="NETWORK",
             help="An ONNX file; a Python function as package.module:function or file.py:function; "
-            "a TorchScript file with --trust-network; or weights that spandrel knows."
+            "a TorchScript file with --trust-network; or weights that spandrel knows.",
         ),
     ],
     data: Annotated[

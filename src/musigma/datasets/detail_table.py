@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d, interpolate
 
 CELL = 16
-"""Places are told apart to so many pixels."""
+"""Side in pixels of the squares for which the detail is stored."""
 
 
 class DetailTable(NamedTuple):

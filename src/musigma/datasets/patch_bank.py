@@ -73,7 +73,7 @@ class Bank:
         orders: The orders in which the channels may come, ``(K, C)``.
         degradation: Makes an input from its target.
         num_drawn: How many of the images were drawn; they are the last ones.
-        drawn_every: Every so many patches come from them.
+        drawn_every: One patch in this many comes from them.
         candidates: Places that are drawn for a patch, of which the most detailed is taken.
         detail: Of each place, where there are several candidates.
     """
@@ -241,7 +241,7 @@ def build_bank(
         device: Where the bytes go.
         swap_channels: Whether patches come with their channels in any order.
         drawn: Further images, as large as a patch at least, that were drawn.
-        drawn_every: Every so many patches, one comes from them.
+        drawn_every: One patch in this many comes from them.
         candidates: How many places are drawn for a patch; the most detailed of them is taken.
     """
     side = patch * degradation.scale

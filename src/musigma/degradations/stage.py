@@ -12,7 +12,7 @@ from musigma.degradations.values import Amount, Value, as_value, numbers_of
 from musigma.types import ConfigError
 
 STDS_IN_RADIUS = 3
-"""A Gaussian kernel is cut off at so many standard deviations, the largest that may be drawn."""
+"""Radius of a Gaussian kernel, in standard deviations; of those that may be drawn, the largest."""
 
 
 class Parameter(NamedTuple):

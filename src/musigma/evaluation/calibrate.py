@@ -23,7 +23,7 @@ from musigma.uncertainty.methods import (
 )
 
 MAP_STEP = 5
-"""One image in so many fits the map of sigma of a mixture; the others fit the factors."""
+"""Every fifth image fits the map of sigma of a mixture; the others fit the factors."""
 
 MIN_MAP_IMAGES = 10
 """With fewer images for the map, all images fit the factors, and there is no map."""

@@ -1,4 +1,4 @@
-"""Fit how the errors of a model belong together, on held-out images."""
+"""Fit how the errors of a model are correlated, on held-out images."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,11 +17,11 @@ from musigma.uncertainty.joint_fit import HeldOutErrors
 from musigma.uncertainty.quantities import HeldOutQuantities
 
 CORRELATION_STEP = 3
-"""One image in so many fits the correlation; the others fit the factors of quantities."""
+"""Every third image fits the correlation; the others fit the factors of quantities."""
 
 
 class HeldOutPicture(NamedTuple):
-    """What became of an image: ``target - mean``, ``(C, H, W)``, and what is known about it."""
+    """A restored image: its errors ``target - mean``, ``(C, H, W)``, and their joint model."""
 
     name: str
     residual: Tensor
@@ -36,11 +36,11 @@ def with_joint_errors(
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> tuple[Model, HeldOutQuantities]:
-    """Return a calibrated model that also knows how its errors belong together.
+    """Return a calibrated model that also knows how its errors are correlated.
 
     Where the weights have a joint head, all images fit the factors of quantities. Otherwise every
-    third image fits a correlation, which is the same in all pictures, and the others the factors,
-    which promise nothing for a correlation that was fitted to the same images.
+    third image fits a correlation, which is the same in all pictures, and the others fit the
+    factors: these would promise nothing if the correlation came from the same images.
 
     Args:
         model: A calibrated model.

@@ -18,10 +18,10 @@ Pair = tuple[Tensor, Tensor]
 
 NUM_BINS = 32
 LEAST_VALUES = 1000
-"""So many values tell the variance of their noise to 5 %."""
+"""Fewest values of a bin, whose variance is then known to 5 %."""
 
 CLIPPED_WITHIN = 2.5
-"""Nearer to black or white than so many deviations of the noise, some values are cut off."""
+"""Distance from black and white, in standard deviations of the noise, within which values clip."""
 
 MAX_SHIFT = 0.2
 """Pictures that are shifted by more pixels differ by more than noise."""

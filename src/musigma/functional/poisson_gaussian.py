@@ -23,7 +23,7 @@ MIN_BLOCKS = 100
 """Fewer squares do not show how the variance grows."""
 
 MAX_SIDE = 2048
-"""Of a larger picture so many rows and columns are looked at, for the memory of the others."""
+"""Most rows and columns of a picture that are looked at, to save memory."""
 
 _BINS = 16
 _ROUNDS = 12  # in which the squares are chosen that fit the line

@@ -24,7 +24,7 @@ BLOCK = 64
 """Channels of a tile, in and out; channels of a layer must be a multiple of it."""
 
 MANY_PIXELS = 100_000
-"""Layers with at least so many pixels are cut into 8 parts, smaller ones into 4."""
+"""Pixels from which on a layer is cut into 8 parts; smaller layers are cut into 4."""
 
 MIN_COLUMNS = tl.constexpr(16)
 """Columns of the narrowest matrix that tensor cores multiply with."""

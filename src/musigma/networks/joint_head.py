@@ -6,8 +6,9 @@ The error of a value is its standard deviation times a mixture of stationary Gau
 
 Each field is white noise, filtered by `h_k` and mixed between the channels, with a variance of one.
 The head predicts the weights `w_k(x)`, whose squares add up to one, so that the variance of every
-value is that of its bar. Weights may be negative: a field that is smooth across an edge then
-changes its sign there. Filters and mixing of the channels are learned constants.
+value stays what the sigma branch and the calibration say. Weights may be negative: a field that is
+smooth across an edge then changes its sign there. Filters and mixing of the channels are learned
+constants.
 """
 
 import math
@@ -39,8 +40,8 @@ class FieldBank(NamedTuple):
 
     Attributes:
         filters: ``(K, S, S)`` with S odd; the squares of each add up to one.
-        mixing: ``(K, C, C)``, from three planes of filtered noise to the channels; the squares of
-            each row add up to one.
+        mixing: ``(K, C, C)``, from C planes of filtered noise to the channels; the squares of each
+            row add up to one.
     """
 
     filters: Tensor
@@ -131,9 +132,9 @@ class JointHead(nn.Module):
 
 
 def normalised(values: Tensor) -> Tensor:
-    """Scale the fields of each pixel so that their squares add up to one.
+    """Scale the weights of each pixel so that their squares add up to one.
 
-    The first field, which is independent in all channels too, has at least `NUGGET` of that.
+    The first field is independent in all pixels and channels; its share is at least `NUGGET`.
     """
     squares = values.square()
     total = squares.sum(1, keepdim=True) + 1e-12

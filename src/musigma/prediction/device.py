@@ -13,7 +13,7 @@ threads each on 16 processors took minutes to measure 100 crops.
 """
 
 MAX_REASON = 120
-"""PyTorch's reasons may be a page long; so many characters of them are shown."""
+"""Characters that are shown of PyTorch's reason, which may be a page long."""
 
 
 def select_device(name: str | torch.device) -> torch.device:

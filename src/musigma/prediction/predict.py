@@ -30,9 +30,10 @@ DEFAULT_MEMORY = 2 * 2**30
 Progress = Callable[[int, int], None]
 
 GREY_NOISE_FACTOR = math.sqrt(3)
-"""A network for colors sees a gray picture three times, with the same noise each time. It has
-learned noise that differs between colors, so that their mean is less noisy by this factor. It is
-told so much more."""
+"""By how much the noise level that a color network is told is raised for a gray picture.
+
+The network sees the picture three times, with the same noise each time. It has learned noise that
+differs between the colors, so that the mean of the three is less noisy by this factor."""
 
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "bad_alloc", "bad allocation", "Failed to allocate memory")
 """What PyTorch, ONNX Runtime and OpenVINO say where a CPU has no memory left."""
@@ -119,8 +120,8 @@ def predict_strips(
 
     Neither the image nor the result need be in memory as a whole: a tile of the image is read when
     it is its turn, and `memory` also holds the rows that are being made. Arguments are those of
-    `predict`, but for an image that is ``(1, C, H, W)`` float32 in ``[0, 1]``, and `num_channels`:
-    a gray result is repeated so many times.
+    `predict`, with two differences: the image is ``(1, C, H, W)`` float32 in ``[0, 1]``, and a gray
+    result is repeated to `num_channels` channels.
     """
     is_grey = _is_grey(network, image)
     num_channels = num_channels or (1 if is_grey else network.out_channels)
@@ -183,7 +184,7 @@ class Strips(Iterator[Prediction]):
             side = max(height, width)  # its answer to a whole picture is what was asked for
         elif side is None:
             side = tile_for_memory(network, memory=self.memory, width=width)
-        # Tiles that are approximate anyway need not keep to one routine of the convolutions.
+        # Tiles that are approximate anyway need not use one algorithm for all convolutions.
         smallest = 1 if network.receptive_radius is None else SMALL_CONVOLUTION + 1
         return plan_tiles(
             height,

@@ -1,4 +1,4 @@
-"""Results of tiles are put together to rows of the whole result, from top to bottom."""
+"""Join the results of tiles to rows of the whole result, from top to bottom."""
 
 from collections.abc import Iterable
 
@@ -102,7 +102,7 @@ class _Placement:
 
 
 def collect_strips(strips: Iterable[Prediction], shape: tuple[int, int, int, int]) -> Prediction:
-    """Put strips of rows together to a result of a shape that is known beforehand."""
+    """Join strips of rows to a result of a shape that is known from the start."""
     whole = [_zeros(*shape)]
     top = 0
     for strip in strips:

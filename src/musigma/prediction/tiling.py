@@ -26,9 +26,9 @@ TILE_TOLERANCE = 1e-5
 """Largest difference between tiles and the whole image, as a share of the largest value."""
 
 SMALL_CONVOLUTION = 20_480
-"""PyTorch's CPU convolutions of at most so many values use another routine, which rounds otherwise.
+"""Values up to which PyTorch's CPU convolutions use another algorithm, with other rounding.
 
-Tiles read more pixels than this, so that they use the routine of the whole image.
+Tiles read more pixels than this, so that they are computed by the algorithm of the whole image.
 """
 
 MAX_TILE = 1024
@@ -75,7 +75,7 @@ def plan_tiles(
         tile: Largest side of a tile.
         border: How far a tile reads beyond its own pixels, where there are any.
         multiple: Tiles read from multiples of this, where a network divides the image into cells.
-        least: Tiles read at least so many pixels, or the whole image.
+        least: Fewest pixels that a tile reads, unless the image itself has fewer.
 
     Example:
         >>> [span.rows.read_start for span in plan_tiles(100, 8, tile=50, border=3)]

@@ -7,6 +7,7 @@ that is shrunk again should give the picture back.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,10 +32,10 @@ TOLERANCE = 8 / 255
 """The shrunk enlargement may differ from the picture by so much."""
 
 INVENTED_SHARE = 0.01
-"""So many pixels of the picture may be contradicted by added detail: other ways of shrinking."""
+"""Share of the pixels that added detail may contradict: programs shrink in slightly other ways."""
 
 USUAL_COVERAGE = 0.95
-"""Of the intervals, where nothing else is asked for and the model has it."""
+"""Coverage of the intervals where none is asked for, if the model has it."""
 
 ALLOWANCE = 4.0
 """The share outside is 1 - coverage for true pictures on average; 2 % of them exceed this multiple.
@@ -75,7 +76,7 @@ class Audit:
         unlike: Sentences of `Model.check`: why the intervals may not hold for this picture.
         expected: What the model makes of the low-resolution picture, ``(1, C, H, W)``.
         least_wrong_share: Share of the pixels that would be expected to be wrong if the enlargement
-            were just that.
+            were `expected`.
     """
 
     coverage: float
@@ -210,7 +211,7 @@ def audit(
     share = usual_coverage(model.require_calibration()) if coverage is None else coverage
     prediction = prediction or model.predict(small)
     lower, upper = model.interval(prediction, coverage=share)
-    # A picture file holds rounded values between 0 and 1: so much is no invention.
+    # A picture file holds rounded values between 0 and 1: a difference by rounding is no invention.
     mean, rounding = prediction.mean.clamp(0, 1), 0.5 / 255
     distance = (large - mean).abs()
     ratio = (distance - rounding).clamp_min(0) / ((upper - lower) / 2)
@@ -292,8 +293,7 @@ def overlay(high: Tensor, result: Audit) -> Tensor:
     Added detail is orange, missing detail blue, and contradicted pixels are darkened to purple: the
     colors of Okabe and Ito.
     """
-    grey = 0.3 + 0.6 * match_channels(high, 1)[0, 0].clamp(0, 1)
-    picture = grey.expand(3, -1, -1).clone()
+    picture = _in_light_gray(high).expand(3, -1, -1).clone()
     scale = high.shape[-1] // result.contradicts.shape[-1]
     wide = result.contradicts.repeat_interleave(scale, 0).repeat_interleave(scale, 1)
     marks = (
@@ -308,10 +308,14 @@ def overlay(high: Tensor, result: Audit) -> Tensor:
 
 def likely_wrong(high: Tensor, result: Audit) -> Tensor:
     """Return the enlargement in gray, the more orange the likelier a pixel is wrong."""
-    grey = 0.3 + 0.6 * match_channels(high, 1)[0, 0].clamp(0, 1)
     orange = torch.tensor(ORANGE)[:, None, None]
     share = result.wrong_probability
-    return ((1 - share) * grey + share * orange)[None]
+    return ((1 - share) * _in_light_gray(high) + share * orange)[None]
+
+
+def _in_light_gray(image: Tensor) -> Tensor:
+    """Return an image in light gray, ``(H, W)``, so that marks in color stand out."""
+    return 0.3 + 0.6 * match_channels(image, 1)[0, 0].clamp(0, 1)
 
 
 def write_audit_page(path: Path, low: Tensor, high: Tensor, result: Audit, *, title: str) -> None:
@@ -341,6 +345,5 @@ def write_audit_page(path: Path, low: Tensor, high: Tensor, result: Audit, *, ti
 def _detail(image: Tensor) -> Tensor:
     """Return the local variance of the gray picture over 5 x 5 pixels, ``(H, W)``."""
     grey = image.mean(1, keepdim=True)
-    options = {"kernel_size": 5, "stride": 1, "padding": 2, "count_include_pad": False}
-    mean = avg_pool2d(grey, **options)  # type: ignore[arg-type]
-    return avg_pool2d((grey - mean).square(), **options)[0, 0]  # type: ignore[arg-type]
+    local_mean = partial(avg_pool2d, kernel_size=5, stride=1, padding=2, count_include_pad=False)
+    return local_mean((grey - local_mean(grey)).square())[0, 0]

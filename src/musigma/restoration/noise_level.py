@@ -22,7 +22,7 @@ def measure_noise(
         statistics: What was measured in the picture.
         estimate_level: Whether a denoiser is told the level, which then takes a better estimate.
         look_for_growth: Whether to look for noise that grows with the signal, where it is white.
-        max_side: Of a larger picture so many rows and columns of the middle are looked at.
+        max_side: Most rows and columns, from the middle of the picture, that are looked at.
 
     Raises:
         ImageError: The picture is too small to estimate the level from.

@@ -32,7 +32,7 @@ from musigma.types import ConfigError, ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
 NOISE_SIDE = 4096
-"""The noise level of a larger picture is estimated from so many rows and columns of its middle."""
+"""Most rows and columns, from the middle of a picture, from which its noise is estimated."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +59,8 @@ class Restored:
         height: Height of the result.
         resized_from: Width and height of what the network gave, where it was resized to the size
             that was asked for. The error maps are resized with it.
-        exact: Whether it is the network's result for the whole picture. It is not where the picture
-            was cut into tiles for a network that looks at all of it.
+        exact: Whether it is the network's result for the whole picture. It is not if the picture
+            was cut into tiles for a network that looks at all of it at once.
         seconds: Time from the start of reading to the end of writing.
         science: How a scientific file was restored; `None` for an ordinary picture.
     """

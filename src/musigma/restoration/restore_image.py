@@ -19,7 +19,7 @@ def restore_image(
     """Return a restored image in strips; the network gets the noise level if it takes one.
 
     An image whose red, green and blue are equal is restored as the gray image that it is, so that
-    it gets no tint. A network of somebody else is given what it was asked for.
+    it gets no tint. A wrapped network gets the image as it is.
     """
     if model.takes_noise_level and options.noise_std is None:
         raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")

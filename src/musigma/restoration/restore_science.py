@@ -45,7 +45,7 @@ from musigma.types import ImageError, Prediction
 from musigma.uncertainty.calibration import Calibration
 
 NOISE_SIDE = 1024
-"""The noise level is estimated from so many rows and columns of the middle."""
+"""Most rows and columns, from the middle of a plane, from which its noise is estimated."""
 
 _ROUNDING_VARIANCE = 1 / 12  # of rounding to integers
 _CONVERTED_BYTES = 6 * 8  # for each value of the rows that are converted to the units of the file
@@ -96,7 +96,18 @@ class ScienceRecord:
 
 
 class Outcome(NamedTuple):
-    """What `restore_planes` says about planes that it has restored."""
+    """What `restore_planes` says about planes that it has restored.
+
+    Attributes:
+        record: How they were restored.
+        options: With the engine that ran, the noise level and the memory for tiles.
+        noise: The noise that was measured in the first planes.
+        promise: What the intervals promise; `None` without a calibration.
+        warnings: What the user should know about the result.
+        size: Height and width of the result.
+        num_tiles: The largest number of tiles of a group of planes.
+        seconds: Time that it took.
+    """
 
     record: ScienceRecord
     options: Options
@@ -289,8 +300,8 @@ def _in_units(
 ) -> tuple[Values, NDArray[np.bool_]]:
     """Return values in the units of the file, with NaN where they are missing, and where that is.
 
-    At scale 1 a value that the network leaves as it is, but for the rounding of float32, is the
-    value of the file to the bit.
+    At scale 1 a value that the network changes by no more than the rounding of float32 is the value
+    of the file, to the bit.
     """
     scale, value_range = task.model.scale, task.ranges[plane]
     before = _source_rows(task.image, plane, top, top + len(mean), scale)
@@ -410,7 +421,7 @@ def _notes(model: Model, task: _Task) -> dict[str, str]:
 
 
 def _common(numbers: list[float]) -> float | list[float]:
-    """Return the number that all are, or all of them where they differ."""
+    """Return one number where all are equal, and all of them where they differ."""
     return numbers[0] if len({*numbers}) == 1 else numbers
 
 

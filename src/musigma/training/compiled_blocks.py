@@ -1,7 +1,7 @@
 """Deep networks are compiled block by block: equal blocks share one compiled graph.
 
 To compile a network of hundreds of layers as one graph takes minutes, longer than a short training.
-Such networks repeat one block many times. Compiled by itself, the block is compiled once.
+Such networks repeat one block many times, and a block that is compiled on its own is compiled once.
 """
 
 from collections import defaultdict
@@ -13,7 +13,7 @@ DEEP = 200
 """Layers from which on a network is compiled block by block."""
 
 MIN_BLOCKS = 8
-"""How often a block must occur to be compiled by itself."""
+"""How often a block must occur to be compiled on its own."""
 
 MIN_SHARE = 0.7
 """Share of the layers that the blocks must hold together."""

@@ -103,7 +103,7 @@ def with_some_noise(crops: Iterator[Tensor], share: float, *, seed: int) -> Iter
     """Add noise of 0.5 to 4 levels to a share of the crops, as cameras and JPEG do.
 
     Pictures with noise have errors that are more independent than those of clean ones. A head that
-    never saw any is far too sure of how they belong together.
+    never saw any is far too sure of how they are correlated.
     """
     generator = torch.Generator().manual_seed(seed)
     for crop in crops:
@@ -273,9 +273,9 @@ def _loss_in_window(
 
 
 def student_loss(errors: Tensor, variances: Tensor, *, freedom: float = 5.0) -> Tensor:
-    """Return the loss of variances by Student's distribution, but for a constant.
+    """Return the negative log-likelihood by Student's t-distribution, without its constant.
 
-    A few sums that are far off do not set the widths of all others then.
+    Its long tails keep a few sums that are far off from setting the widths of all others.
     """
     squares = errors.square() / (freedom * variances)
     return variances.log() / 2 + (freedom + 1) / 2 * torch.log1p(squares)

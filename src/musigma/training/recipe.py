@@ -83,8 +83,8 @@ class Recipe:
         shrink: Factors below 1. For each of them a smaller copy of every training image is added,
             which gives more images and sharper ones.
         swap_channels: Whether patches come with their color channels in any order.
-        drawn_every: Every so many patches, one comes from pictures that the program draws: windows
-            in perspective, bricks, railings, letters, boxes over one another. Zero for none.
+        drawn_every: One patch in this many comes from pictures that the program draws: windows in
+            perspective, bricks, railings, letters, boxes over one another. Zero for none.
         candidates: How many places are drawn for each patch, of which the most detailed is taken;
             with 1 every place is as likely as any other.
         validation: The set on which progress is measured; empty for none.

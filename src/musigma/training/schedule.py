@@ -84,7 +84,7 @@ class Clock:
         return self.spent + (0.0 if self.started is None else time.monotonic() - self.started)
 
     def progress(self, step: int) -> float:
-        """Return the share of the budget that is used after so many steps."""
+        """Return the share of the budget that is used after a number of steps."""
         if self.recipe.steps is not None:
             return step / self.recipe.steps
         assert self.recipe.seconds is not None

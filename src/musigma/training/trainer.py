@@ -33,7 +33,7 @@ WEIGHTS = "weights.safetensors"
 BEST = "best.safetensors"
 
 DIVERGED = 100
-"""A loss that ends above so many times the first one has diverged."""
+"""A run has diverged if its last loss exceeds the first one by this factor."""
 
 SMALL_LOSS = 1e-3
 """A first loss below this counts as this: a fraction of a level of 255."""

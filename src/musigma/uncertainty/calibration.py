@@ -58,7 +58,7 @@ class Calibration:
         data: Name and hash of the held-out images; `None` in files that do not say.
         reference: What the inputs of the fit were like, as `Reference.to_dict` of
             `musigma.uncertainty.guard` writes it; `None` in files that do not say.
-        joint: How errors belong together, as `JointCalibration.to_dict` of
+        joint: How errors are correlated, as `JointCalibration.to_dict` of
             `musigma.uncertainty.quantities` writes it; `None` where that was not fitted.
 
     Example:
@@ -218,8 +218,8 @@ class Calibration:
     def from_dict(cls, data: Json) -> "Calibration":
         """Return what `to_dict` described, or say which part is missing, unknown or no number.
 
-        Files from before version 0.2 have other names of methods and no conditions. Those from
-        before version 0.3 have the factor of one coverage.
+        The oldest files have other names of methods and no conditions. Files of version 1 have the
+        factor of one coverage.
         """
         if not isinstance(data, Mapping):
             raise ConfigError(f"a calibration is a table of values, got {data!r}")

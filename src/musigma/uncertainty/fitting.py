@@ -158,7 +158,7 @@ class HeldOut:
             )
         factor = calibration.factor * calibration.values[0]
         factor /= self.base.values[0] if self.base else calibration.knots[0]
-        # A fitted factor is a point of the grid, but for rounding.
+        # A fitted factor is a point of the grid, up to rounding.
         position = int(np.searchsorted(self.factors, factor * (1 + 1e-9), side="right")) - 1
         if position < 0:
             return 0.0

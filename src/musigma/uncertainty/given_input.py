@@ -17,9 +17,9 @@ from musigma.uncertainty.consistency import (
 from musigma.uncertainty.joint import JointErrors, support
 
 MARGIN = 4
-"""So many input pixels around a region matter to what the input says about it.
+"""Input pixels around a region that count in what the input says about the region.
 
-Beyond it lie less than 0.002 % of the squares of the weights.
+Beyond them lie less than 0.002 % of the squares of the weights.
 """
 
 ROUNDING_VARIANCE = 1 / 12 / 255**2

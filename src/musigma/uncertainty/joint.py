@@ -1,10 +1,10 @@
-"""How the errors of a picture belong together: errors of neighbors and of channels are alike.
+"""How the errors of a picture are correlated between neighbors and between channels.
 
 A standard deviation per pixel says nothing about the error of a sum of pixels. A joint model of the
 errors does. `JointErrors` is what every such model offers. `StationaryErrors` needs no training: it
 is the standard deviation of each value times a Gaussian field. The correlation of the field is the
-same in all pictures and everywhere, apart from the position inside an input pixel. `Correlation` is
-what is stored of it.
+same in all pictures and everywhere, apart from the position inside an input pixel. `Correlation`
+holds that correlation, as it is stored with the weights.
 """
 
 import math
@@ -46,7 +46,7 @@ class JointErrors(Protocol):
     shift: Tensor
 
     def to(self, device: torch.device) -> "JointErrors":
-        """Return the same on a device, where samples are drawn then; some stay on the CPU."""
+        """Return the same model on a device, where it then draws samples; some stay on the CPU."""
         ...
 
     def variance_of(self, weights: Tensor) -> float:
@@ -437,7 +437,7 @@ def field_log_density(field: Tensor, correlation: Correlation) -> float:
 
 
 def _row_log_density(rows: Tensor, correlation: Correlation, width: int) -> float:
-    """Return the log density of a row of blocks ``(channels, positions, h, n w)`` but for 2 pi."""
+    """Return the log density of a row of blocks ``(channels, positions, h, n w)`` up to 2 pi."""
     blocks = rows.reshape(*rows.shape[:3], -1, width).permute(0, 1, 2, 4, 3).flatten(1, 3)
     factors, log_determinant = _block_factors(correlation, (rows.shape[2], width))
     whitened = torch.linalg.solve_triangular(factors, blocks, upper=False)

@@ -27,7 +27,7 @@ from musigma.uncertainty.quantities import (
 
 
 class JointPrediction(Prediction):
-    """A prediction that also knows how its errors belong together.
+    """A prediction that also knows how its errors are correlated.
 
     Attributes:
         errors: The joint distribution of the errors.
@@ -104,7 +104,7 @@ def predict_errors(
         network: With a sigma branch.
         image: One picture as for `musigma.prediction.predict`.
         calibration: Of the network.
-        fields: What says how errors belong together: a joint head, or a fixed correlation.
+        fields: What says how errors are correlated: a joint head, or a fixed correlation.
         options: ``noise_std``, ``tile`` and ``memory`` as for `musigma.prediction.predict`.
     """
     degraded = match_channels(as_batch(image), network.in_channels - network.takes_noise_level)

@@ -131,7 +131,7 @@ def sum_variances(scaled: Tensor, weights: Tensor, bank: FieldBank) -> Tensor:
     mixed = torch.einsum("kcj,nchw->nkjhw", bank.mixing, scaled) * weights[:, :, None]
     waves = torch.fft.rfft2(mixed, s=size)
     response = torch.fft.rfft2(bank.filters, s=size).abs().square()
-    # Half of a real transform stands for two waves each, but for the first and the last column.
+    # The columns of a real transform stand for two waves each, except for the first and the last.
     twice = torch.full((waves.shape[-1],), 2.0, device=scaled.device)
     twice[0] = 1
     if size[1] % 2 == 0:

@@ -40,7 +40,7 @@ class Quantity(NamedTuple):
     """A number read off a picture, with its interval, in the units of the picture (0 to 1).
 
     Attributes:
-        value: What the restored picture gives.
+        value: What the restored picture gives, corrected by what its input says about the error.
         low: Lower end of the interval.
         high: Upper end of the interval.
         coverage: The share of such quantities that their intervals should hold.
@@ -115,7 +115,7 @@ def _box_mask(shape: tuple[int, ...], box: tuple[int, ...]) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class JointCalibration:
-    """What a weights file says about how errors belong together.
+    """What a weights file says about how errors are correlated.
 
     Attributes:
         correlation: Of the errors in units of their calibrated standard deviation; `None` for
@@ -216,7 +216,7 @@ class Probes(NamedTuple):
         joint_errors: Its true errors less what the joint model expects.
         joint_std: Its standard deviation by the joint model.
         independent_std: The same if all errors were independent.
-        added_std: The same if all errors of a sign were the same.
+        added_std: An upper bound: fully correlated errors that never cancel.
     """
 
     errors: Tensor

@@ -49,10 +49,10 @@ MAX_HELD_OUT = 100
 """Most pictures of the calibration: as many as every coverage needs, 0.99 included."""
 
 HELD_OUT_STEP = 4
-"""One picture in so many is held out for the calibration, where there are many."""
+"""Every fourth picture is held out for the calibration, if there are enough."""
 
 QUERY_SHARE = 0.4
-"""Share of the time that may go into asking the network."""
+"""Share of the time that may go into running the network."""
 
 NUM_RANGE_PAIRS = 4
 """Pictures that decide whether the values of a network end at 1 or at 255."""
@@ -191,7 +191,7 @@ def learn_sigma(
 ) -> WithSigma:
     """Ask a network about crops of pictures, and train a sigma branch on the answers.
 
-    Arguments are those of `wrap`, but for the network and the pictures, which are found already.
+    The other arguments are those of `wrap`; the network is open and the pictures are found already.
     """
     started = time.monotonic()
     generator = torch.Generator().manual_seed(settings.seed)

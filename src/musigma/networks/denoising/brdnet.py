@@ -13,7 +13,7 @@ DILATIONS = (1, *(2,) * 7, 1, *(2,) * 6, 1, 1)
 
 
 class BRDNet(Network):
-    """Batch-renormalised denoising network, without a noise map.
+    """Batch-renormalized denoising network, without a noise map.
 
     Each of two stacks predicts the noise and subtracts it from the image; a convolution of the two
     results predicts the noise that is subtracted in the end. Batch renormalisation is folded into

@@ -21,57 +21,10 @@ from musigma.networks.state_dict import (
     upsampler_scale,
     without_mean_shift,
 )
+from musigma.networks.super_resolution.rcan import ResidualGroup
 
 INITIAL_GAMMA = 0.01
 """Initial weight of each attention; with the official 0 no gradient reaches its kernel."""
-
-
-class ChannelAttention(nn.Module):
-    """Weights each channel by a small network of the means of all channels."""
-
-    def __init__(self, width: int, reduction: int) -> None:
-        super().__init__()
-        inner = max(width // reduction, 1)
-        self.conv_du = nn.Sequential(
-            nn.Conv2d(width, inner, kernel_size=1),
-            nn.ReLU(inplace=True),
-            nn.Conv2d(inner, width, kernel_size=1),
-            nn.Sigmoid(),
-        )
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Rescale the channels."""
-        return features * self.conv_du(features.mean((-2, -1), keepdim=True))
-
-
-class ResidualBlock(nn.Module):
-    """Conv, ReLU, Conv, channel attention, added to the input."""
-
-    def __init__(self, width: int, reduction: int) -> None:
-        super().__init__()
-        self.body = nn.Sequential(
-            conv3x3(width, width),
-            nn.ReLU(inplace=True),
-            conv3x3(width, width),
-            ChannelAttention(width, reduction),
-        )
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Refine the features."""
-        return features + self.body(features)
-
-
-class ResidualGroup(nn.Module):
-    """Residual blocks and a convolution, added to the input."""
-
-    def __init__(self, width: int, num_blocks: int, reduction: int) -> None:
-        super().__init__()
-        blocks = (ResidualBlock(width, reduction) for _ in range(num_blocks))
-        self.body = nn.Sequential(*blocks, conv3x3(width, width))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Refine the features."""
-        return features + self.body(features)
 
 
 class LayerAttention(nn.Module):

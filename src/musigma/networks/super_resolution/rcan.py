@@ -27,11 +27,12 @@ class ChannelAttention(nn.Module):
 
     def __init__(self, width: int, reduction: int) -> None:
         super().__init__()
+        inner = max(width // reduction, 1)
         self.avg_pool = nn.AdaptiveAvgPool2d(1)
         self.conv_du = nn.Sequential(
-            nn.Conv2d(width, width // reduction, kernel_size=1),
+            nn.Conv2d(width, inner, kernel_size=1),
             nn.ReLU(inplace=True),
-            nn.Conv2d(width // reduction, width, kernel_size=1),
+            nn.Conv2d(inner, width, kernel_size=1),
             nn.Sigmoid(),
         )
 

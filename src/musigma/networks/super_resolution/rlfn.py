@@ -26,7 +26,7 @@ LEAST_SIDE = 15
 
 
 def grow(image: Tensor, side: int) -> Tensor:
-    """Repeat the last row and column until both sides have at least so many pixels."""
+    """Repeat the last row and column until both sides have at least `side` pixels."""
     height, width = (at_least(length, side) for length in image.shape[-2:])
     # Pad by the largest amount and crop: compilers handle that better than padding of any size.
     return F.pad(image, (0, side - 1, 0, side - 1), mode="replicate")[..., :height, :width]

@@ -25,7 +25,7 @@ CELL = 2 ** (NUM_LEVELS - 1)
 
 
 class ChannelNorm(nn.Module):
-    """Normalises the channels of every pixel."""
+    """Normalizes the channels of every pixel."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class ChannelNorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, features: Tensor) -> Tensor:
-        """Normalise the features."""
+        """Normalize the features."""
         pixels = features.permute(0, 2, 3, 1)
         normal = F.layer_norm(pixels, self.weight.shape, self.weight, self.bias, eps=1e-6)
         return normal.permute(0, 3, 1, 2)
