@@ -54,13 +54,6 @@ def test_weights_with_joint_errors_tell_the_interval_of_a_box(server):
     assert server.restore(png(), scale=2, box="2,3,10,8").json()["box"]["joint"] is None
 
 
-def test_the_interval_of_a_large_box_is_not_computed(server, monkeypatch):
-    monkeypatch.setattr("musigma.app.api.MAX_BOX_PIXELS", 79)
-    box = server.restore(png(), scale=2, weights="edsr-baseline", box="2,3,10,8").json()["box"]
-    assert box["joint"] is None
-    assert len(box["mean"]) == 3
-
-
 @pytest.mark.parametrize(
     ("answer", "start"), [("picture", b"\x89PNG"), ("sigma", b"\x89PNG"), ("report", b"<!doctype")]
 )

@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from musigma.images.file_checks import check_tiff_parts
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Check, Result, ScienceImage, Values
 from musigma.images.science.ome_checks import check_page, check_stack, chunk_bytes
@@ -58,6 +59,8 @@ def read(path: Path, check: Check) -> ScienceImage:
 
     _silence()
     try:
+        with path.open("rb") as stream:
+            check_tiff_parts(stream)
         file = tifffile.TiffFile(path, **_NO_OTHER_FORMATS)
     except (OSError, ValueError) as error:
         raise image_error(path, f"cannot be read as OME-TIFF ({first_line(error)})") from error
