@@ -1,5 +1,6 @@
 """Write files completely or not at all, also on a crash or a full disk."""
 
+import errno
 import os
 import secrets
 from collections.abc import Iterable, Iterator
@@ -31,6 +32,8 @@ def atomic_writer(path: Path) -> Iterator[BinaryIO]:
     end of the block it replaces `path`. On any failure it is removed, and `path` is unchanged.
     Inside a block of `written_together` it waits for the other files of that block.
     """
+    if not path.name:  # such as "."
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

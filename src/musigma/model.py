@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from musigma.functional.equal_channels import grey_if_equal
+from musigma.functional.noise import check_seed
 from musigma.functional.picture_statistics import measure
 from musigma.hub import (
     WEIGHTS,
@@ -333,6 +334,7 @@ class Model:
         """
         if num_samples < 1:
             raise ConfigError(f"`num_samples` must be at least 1, got {num_samples}")
+        check_seed(seed)
         return draw_pictures(self.predict_joint(image), num_samples, seed=seed, device=self.device)
 
     def save(self, path: str | Path, *, half: bool = False, **metadata: Any) -> None:

@@ -1,17 +1,19 @@
 """What the file of a model holds: a weights file, an ONNX file, or the error bars of a wrap."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
+from musigma.images.science.value_range import stored_normalisation
 from musigma.networks import Network, mean_only
 from musigma.networks.joint_head import JointHead
 from musigma.networks.stored_tensors import read_stored_tensors
 from musigma.networks.weights_file import WeightsFile, build_skeleton, read_weights_file
 from musigma.prediction.engines import read_metadata
 from musigma.prediction.foreign import RANGES, NetworkLike, open_network
-from musigma.types import ConfigError, WeightsError, first_line
+from musigma.types import ConfigError, WeightsError, first_line, short_repr
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.guard import Reference
 from musigma.uncertainty.quantities import JointCalibration
@@ -90,6 +92,7 @@ def _read_onnx(path: Path, scale: int | None) -> ModelFile:
 
 def _parts_of(content: WeightsFile, file_name: str) -> ModelFile:
     metadata = dict(content.metadata)
+    _check_metadata(metadata, file_name)
     return ModelFile(
         network=content.network.eval(),
         name=content.network.build_spec.name,
@@ -98,6 +101,24 @@ def _parts_of(content: WeightsFile, file_name: str) -> ModelFile:
         calibration=_calibration_of(metadata.pop("calibration", None), file_name, content),
         joint_head=content.joint_head,
     )
+
+
+def _check_metadata(metadata: Mapping[str, Any], file_name: str) -> None:
+    """Refuse entries of another form than those that musigma writes and reads."""
+    training = metadata.get("training", {})
+    recipe = training.get("recipe", {}) if isinstance(training, Mapping) else {}
+    for name, entry, form in (
+        ("training", training, Mapping),
+        ("training/recipe", recipe, Mapping),
+        ("licence", metadata.get("licence", ""), str),
+    ):
+        if not isinstance(entry, form):
+            kind = "text" if form is str else "table"
+            raise WeightsError(f"{name} of {file_name} must be a {kind}, got {short_repr(entry)}")
+    try:
+        stored_normalisation(metadata)
+    except ConfigError as error:
+        raise WeightsError(f"{file_name} cannot be used: {error}") from error
 
 
 def _check_joint(stored: Any, content: WeightsFile) -> None:

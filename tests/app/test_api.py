@@ -111,6 +111,7 @@ def test_hostile_uploads_are_refused_and_the_next_good_one_is_served(server, nam
         ({"weights": "../../etc/passwd"}, "no weights"),
         ({"answer": "everything"}, "no answer"),
         ({"box": "1,2,3"}, "x,y,width,height"),
+        ({"box": "9" * 5000 + ",0,1,1"}, "x,y,width,height"),
         ({"box": "0,0,99,99"}, "does not lie inside"),
         ({"colour": "red"}, "no setting"),
     ],

@@ -4,6 +4,8 @@ import pytest
 import torch
 from PIL import Image
 
+from musigma.app import api
+from musigma.app.api import ApiRequest, answer_request
 from musigma.app.limits import CancelledError, Limits, TooLargeError
 from musigma.app.restorer import Restorer, RestoreRequest, safe_name, weights_for
 from musigma.images.image_io import read_image, write_image
@@ -137,3 +139,14 @@ def test_names_are_made_safe(name):
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
     )
     assert safe_name(name)
+
+
+@pytest.mark.parametrize(("largest", "is_told"), [(80, True), (79, False)])
+def test_the_interval_of_a_large_box_is_not_computed(
+    restorer, source, tmp_path, monkeypatch, largest, is_told
+):
+    monkeypatch.setattr(api, "MAX_BOX_PIXELS", largest)
+    request = ApiRequest.parse({"weights": "edsr-baseline", "scale": "2", "box": "2,3,10,8"})
+    answer = answer_request(restorer, source, request, tmp_path / "out", None)
+    assert (answer.content["box"]["joint"] is not None) is is_told
+    assert len(answer.content["box"]["mean"]) == 3

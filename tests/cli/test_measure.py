@@ -1,6 +1,7 @@
 """``musigma measure``, ``sample`` and ``audit``: numbers, words and exit codes."""
 
 import json
+import struct
 
 import pytest
 
@@ -35,6 +36,29 @@ def test_measure_prints_value_interval_and_promise(musigma, pictures):
     assert content["value"] == pytest.approx(
         float(prediction.mean[..., 20:50, 10:50].mean()), abs=2e-3
     )
+
+
+def test_what_needs_more_memory_is_refused_before_it_is_decoded(musigma, pictures):
+    # A WebP of 36 bytes that says it has 16 million pixels.
+    bits = 3999 | (3999 << 14)
+    content = b"VP8L" + struct.pack("<I", 14) + b"\x2f" + struct.pack("<I", bits) + bytes(9)
+    bomb, small = pictures / "a.webp", pictures / "small.png"
+    bomb.write_bytes(b"RIFF" + struct.pack("<I", 4 + len(content)) + b"WEBP" + content)
+    out = ("-o", pictures / "out")
+    for words in (
+        ("sample", bomb, "--scale", 2, *out),
+        ("audit", small, bomb),
+        ("audit", bomb, pictures / "large.png", "--memory", "256MiB"),
+        ("measure", bomb, "--scale", 2, "--box", "0,0,9,9", "--memory", "256MiB"),
+        ("measure", small, "--scale", 2, "--box", "0,0,96,96", "--memory", "1MiB"),
+        ("sample", small, "--scale", 2, "--memory", "9MiB", *out),
+    ):
+        result = musigma(*words)
+        assert result.code == 2, words
+        (line,) = result.errors
+        assert "MiB" in line
+        assert "--memory" in line
+    assert not (pictures / "out").exists()
 
 
 def test_input_pixels_channels_and_differences(musigma, pictures):

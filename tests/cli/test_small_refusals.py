@@ -6,6 +6,9 @@ import sys
 import pytest
 
 import musigma.evaluation.calibrate  # noqa: F401 - replaced in a test
+from helpers.commands import write_photos
+from musigma.cli.common import parse_size
+from musigma.types import ConfigError
 
 ESCAPE = "\033]0;owned\a"
 
@@ -72,3 +75,50 @@ def test_names_do_not_reach_the_terminal_raw(musigma, weights, photos, tmp_path)
     fitted = musigma("calibrate", weights, "--data", photos, "-o", weights_of, *options)
     assert fitted.code == 0
     assert "\033" not in fitted.err + fitted.out
+
+
+@pytest.mark.parametrize("box", ["9" * 5000 + ",0,1,1", "0,0,1e3,1", "nan,0,1,1", "٣,0,4,4"])
+def test_a_box_that_is_none(musigma, photos, box):
+    words = ("measure", photos / "a.png", "--scale", 2)
+    for options in (("--box", box), ("--box", "0,0,1,1", "--minus", box)):
+        result = musigma(*words, *options)
+        assert result.code == 2
+        (line,) = result.errors
+        assert line.startswith("error: a box is x,y,width,height in whole pixels of the result")
+        assert len(line) < 200
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 2**64])
+def test_a_seed_that_generators_do_not_take(musigma, photos, tmp_path, seed):
+    words = ("sample", photos / "a.png", "--scale", 2, "-o", tmp_path / "out", "--seed", seed)
+    result = musigma(*words)
+    assert result.code == 2
+    assert result.errors == [f"error: a seed must lie from 0 to {2**63 - 1}, got {seed}"]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_as_the_name_of_a_file(musigma, photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_photos(tmp_path / "large", 80, 96)
+    words = ("audit", photos / "a.png", tmp_path / "large" / "a.png", "--page", ".")
+    result = musigma(*words)
+    assert result.code == 2
+    (line,) = result.errors
+    assert "Is a directory" in line
+    assert not list(tmp_path.glob(".musigma*"))
+
+
+@pytest.mark.parametrize("coverage", ["nan", "0", "1", "-1", "inf"])
+def test_error_bars_of_an_impossible_coverage(musigma, photos, tmp_path, coverage):
+    (tmp_path / "net.py").write_text("def double(x): return x.repeat_interleave(2, 2)\n")
+    words = ("wrap", f"{tmp_path / 'net.py'}:double", "--data", photos, "--coverage", coverage)
+    result = musigma(*words, "-o", tmp_path / "out.safetensors")
+    assert result.code == 2
+    (line,) = result.errors
+    assert line.startswith("error: coverage must lie strictly between 0 and 1")
+
+
+@pytest.mark.parametrize("size", ["9" * 30_000 + "x", "9" * 5000, "1" * 30 + "." + "1" * 30_000])
+def test_long_sizes_are_refused_at_once(size):
+    with pytest.raises(ConfigError, match=r"expected a size such as 2GiB or 500MB, got .{1,100}$"):
+        parse_size(size)

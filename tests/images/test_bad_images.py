@@ -90,6 +90,28 @@ def jpeg_of_scans(num_scans):
     return data[:start] + data[start:-2] * num_scans + b"\xff\xd9"
 
 
+def tiff_of_pages(num_pages, *, sign="<", big=False):
+    """Return a TIFF of one grey pixel on each page; all have the same entries."""
+    offset, entry = ("Q", "HHQQ") if big else ("I", "HHII")
+    magic = {"<": b"II", ">": b"MM"}[sign] + struct.pack(f"{sign}H", 43 if big else 42)
+    magic += struct.pack(f"{sign}HH", 8, 0) if big else b""
+    start = len(magic) + struct.calcsize(sign + offset)
+    tags = {256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: start, 277: 1, 278: 1, 279: 1}
+    kinds = {273: 16 if big else 4}
+    page = struct.pack(f"{sign}{'Q' if big else 'H'}", len(tags))
+    for tag, value in tags.items():
+        kind = kinds.get(tag, 3)
+        if kind == 3:  # a short number stands at the begin of its field
+            value <<= 0 if sign == "<" else (48 if big else 16)
+        page += struct.pack(sign + entry, tag, kind, 1, value)
+    data = [magic, struct.pack(sign + offset, start + 2), b"\x80\0"]
+    length = len(page) + struct.calcsize(sign + offset)
+    for number in range(1, num_pages + 1):
+        after = start + 2 + number * length if number < num_pages else 0
+        data += [page, struct.pack(sign + offset, after)]
+    return b"".join(data)
+
+
 def declared(format_name, width, height):
     """A file of a few bytes that declares a large picture."""
     if format_name == "WEBP":  # one colour: a lossless WebP needs no bytes for pixels
@@ -119,6 +141,8 @@ BROKEN = {
         "the pixel data end early",
     ),
     "jpeg of 600 scans": (jpeg_of_scans(600), "it has more than 100 scans"),
+    "tiff of 20000 pages": (tiff_of_pages(20_000), "it has more than 10,000 pages"),
+    "big tiff of 20000 pages": (tiff_of_pages(20_000, big=True), "10,000 pages"),
     "png of many texts": (
         PNG[:33] + chunk(b"tEXt", b"a\0b") * 20_000 + PNG[33:],
         "it has more chunks than any usual file",
@@ -473,3 +497,27 @@ def test_too_little_memory_while_decoding_is_said(tmp_path, monkeypatch):
     with pytest.raises(ImageError) as caught:
         read_image(path)
     assert "there is not enough memory to decode it; close other" in one_line(caught, path)
+
+
+@pytest.mark.parametrize(("sign", "big"), [("<", False), (">", False), ("<", True)])
+def test_tiff_of_few_pages_is_read(tmp_path, sign, big):
+    path = tmp_path / "a.tif"
+    path.write_bytes(tiff_of_pages(1, sign=sign, big=big))
+    assert read_image(path)[0].item() == pytest.approx(128 / 255)
+    path.write_bytes(tiff_of_pages(3, sign=sign, big=big))
+    with pytest.raises(ImageError, match="holds 3 pages or frames"):
+        read_image(path)
+    assert read_image(path, frame=2)[0].item() == pytest.approx(128 / 255)
+
+
+def test_a_code_that_skips_many_long_rows_of_a_bmp(tmp_path):
+    """Pillow would fill 255 rows of 16 million pixels for it."""
+    codes = b"\0\2\xff\xff" * 3
+    header = struct.pack("<IiiHHIIiiII", 40, 16_000_000, 1, 1, 8, 1, len(codes), 0, 0, 256, 0)
+    path = tmp_path / "a.bmp"
+    start = 14 + len(header) + 1024
+    path.write_bytes(
+        b"BM" + struct.pack("<IHHI", start + len(codes), 0, 0, start) + header + bytes(1024) + codes
+    )
+    with pytest.raises(ImageError, match=r"decoding it needs 7996 MiB, and 512 are allowed"):
+        open_image(path, memory=2**29)

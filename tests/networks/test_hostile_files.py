@@ -15,6 +15,7 @@ from musigma.networks.bounded_build import MAX_VALUES
 from musigma.networks.stored_tensors import read_stored_tensors
 from musigma.networks.weights_file import describe, weights_of
 from musigma.types import ConfigError, WeightsError, short_repr, shortened
+from musigma.uncertainty.quantities import JointCalibration
 
 SIZE = {"num_blocks": 1, "width": 4}
 CALIBRATION = {
@@ -352,3 +353,26 @@ def test_gradients_are_as_before_after_a_file_that_asks_for_too_much(tmp_path):
     with pytest.raises(WeightsError):
         load(ours(tmp_path, settings={"num_blocks": 4096}))
     assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"training": "x"}, "training of w.safetensors must be a table, got 'x'"),
+        ({"training": [[1.0]]}, "training of w.safetensors must be a table"),
+        ({"training": None}, "training of w.safetensors must be a table, got None"),
+        ({"training": {"recipe": 5}}, "training/recipe of w.safetensors must be a table, got 5"),
+        ({"licence": ["x"] * 5000}, "licence of w.safetensors must be a text, got ['x', "),
+        ({"value_range": [0, 10**400]}, "value_range of the weights must be two numbers"),
+        ({"value_range": "9" * 9000}, "value_range of the weights must be two numbers"),
+        ({"value_percentiles": [-1, 5]}, "value_percentiles of the weights lie from 0 to 100"),
+    ],
+)
+def test_entries_of_another_form(tmp_path, changes, line):
+    assert line in line_of(ours(tmp_path, **changes))
+
+
+def test_a_factor_of_joint_errors_that_is_no_number():
+    factors = [[0.5, 0.6], [0.8, float("nan")], [0.9, 2.0]]
+    with pytest.raises(ConfigError, match="pairs of numbers"):
+        JointCalibration.from_dict({"correlation": None, "factors": factors, "num_images": 5})

@@ -15,7 +15,7 @@ from musigma.model import load_file
 
 DATA = Path(os.environ.get("MUSIGMA_DATA", "data"))
 SET5 = DATA / "benchmark" / "Set5" / "HR"
-CHECKPOINTS = DATA.parent / "checkpoints"
+CHECKPOINTS = Path(os.environ.get("MUSIGMA_CHECKPOINTS", DATA.parent / "checkpoints"))
 
 
 def read(path):
@@ -46,7 +46,7 @@ def read(path):
 @pytest.mark.filterwarnings("ignore:.*255 is taken")
 def test_published_psnr_on_set5(file, scale, published):
     if not (CHECKPOINTS / file).is_file() or not SET5.is_dir():
-        pytest.skip("MUSIGMA_DATA names no folder with Set5 and ../checkpoints")
+        pytest.skip("needs Set5 in MUSIGMA_DATA and the released files in MUSIGMA_CHECKPOINTS")
     network = load_file(CHECKPOINTS / file, scale=scale).network
     values = []
     for path in sorted(SET5.iterdir()):

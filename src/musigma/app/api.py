@@ -100,7 +100,10 @@ def answer_request(
         report["box"] = describe_box(result, request.box)
         model = restorer.model(request.restore.weights, request.restore.scale)
         noise_std = request.restore.noise_std
-        report["box"]["joint"] = joint_box(model, source, request.box, noise_std=noise_std)
+        is_small = num_pixels_of(request.box) <= MAX_BOX_PIXELS
+        report["box"]["joint"] = (
+            joint_box(model, source, request.box, noise_std=noise_std) if is_small else None
+        )
     return Answer("application/json", {**report, "files": files})
 
 
@@ -136,7 +139,13 @@ def joint_box(
 
 KEPT_INPUT, KEPT_REQUEST = "input", "request.json"
 MAX_BOX_PIXELS = 2**18
-"""Largest box whose interval the page tells; it takes some seconds."""
+"""Largest box whose interval by the joint errors is told; it takes some seconds."""
+
+
+def num_pixels_of(text: str) -> int:
+    """Return the number of pixels of a box."""
+    box = parse_box(text)
+    return box.width * box.height
 
 
 def keep_for_boxes(folder: Path, source: Path, request: RestoreRequest) -> str:
@@ -148,8 +157,7 @@ def keep_for_boxes(folder: Path, source: Path, request: RestoreRequest) -> str:
 
 def measure_kept_box(restorer: Restorer, source: Path, request: Path, text: str) -> Answer:
     """Return the interval of the mean of a box of a result that was kept."""
-    box = parse_box(text)
-    if box.width * box.height > MAX_BOX_PIXELS:
+    if num_pixels_of(text) > MAX_BOX_PIXELS:
         raise ConfigError(f"a box has at most {MAX_BOX_PIXELS} pixels here; see 'musigma measure'")
     asked = RestoreRequest(**json.loads(request.read_text()))
     model = restorer.model(asked.weights, asked.scale)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from musigma.cli.common import print_json, print_line
+from musigma.cli.common import parse_size, print_json, print_line
 
 FLAGGED = 3
 """Exit code where the enlargement shows detail that the small picture does not support."""
@@ -46,6 +46,9 @@ def audit(
             help="Coverage of the intervals; by default 0.95, or the next lower one of the model."
         ),
     ] = None,
+    memory: Annotated[
+        str, typer.Option(help="Memory for both pictures; what needs more is refused.")
+    ] = "4GiB",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Tell which details of an enlargement the small picture does not support.
@@ -59,7 +62,10 @@ def audit(
     from musigma.model import load
     from musigma.restoration.audit import audit as compare
     from musigma.restoration.audit import overlay, scale_of, write_audit_page
+    from musigma.restoration.whole_picture import INPUT_BYTES, RESULT_BYTES, check_memory
 
+    for path, for_each in ((low, INPUT_BYTES), (high, RESULT_BYTES)):
+        check_memory(path, parse_size(memory), bytes_per_pixel=for_each)
     small, large = read_image(low)[0], read_image(high)[0]
     loaded = load(model, scale=scale_of(tuple(small.shape), tuple(large.shape)))
     result = compare(loaded, small, large, coverage=coverage)

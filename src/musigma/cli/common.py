@@ -136,11 +136,13 @@ def parse_size(text: str) -> int:
         >>> parse_size("1.5GiB")
         1610612736
     """
-    from musigma.types import ConfigError
+    from musigma.types import ConfigError, short_repr
 
     units = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
-    match = re.fullmatch(r"(\d+\.?\d*|\.\d+)\s*([kmg]i?)?b?", text.strip().lower())
+    match = re.fullmatch(
+        r"(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})\s*([kmg]i?)?b?", text.strip().lower()
+    )
     size = float(match[1]) * units[match[2] or ""] if match else 0.0
     if not 1 <= size < 2**63:
-        raise ConfigError(f"expected a size such as 2GiB or 500MB, got {text!r}")
+        raise ConfigError(f"expected a size such as 2GiB or 500MB, got {short_repr(text)}")
     return int(size)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from musigma.cli.common import print_json, print_line
+from musigma.cli.common import parse_size, print_json, print_line
 from musigma.cli.shared_options import JointModel
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ def measure(
     noise_std: Annotated[
         float | None, typer.Option(help="Noise level in 8-bit levels, for models that take one.")
     ] = None,
+    memory: Annotated[
+        str,
+        typer.Option(help="Memory for the picture and what is restored around the boxes."),
+    ] = "4GiB",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Measure the mean of a box of the restored picture, with an interval for it.
@@ -67,10 +71,10 @@ def measure(
     zoom = loaded.scale if input_pixels else 1
     region = _read_box(box, zoom)
     subtracted = None if minus is None else _read_box(minus, zoom)
-    opened = open_image(picture)
+    opened = open_image(picture, memory=parse_size(memory))
     boxes = [region] if subtracted is None else [region, subtracted]
     prediction, (inside, *others) = predict_around(
-        loaded, opened.colours, boxes, noise_std=noise_std
+        loaded, opened.colours, boxes, noise_std=noise_std, memory=parse_size(memory)
     )
     quantity = prediction.mean_over(
         inside, minus=others[0] if others else None, channel=channel, coverage=coverage

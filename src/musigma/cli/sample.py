@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from musigma.cli.common import print_line
+from musigma.cli.common import parse_size, print_line
 from musigma.cli.shared_options import JointModel
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ def sample(
     model: JointModel = "edsr-baseline",
     scale: Annotated[int | None, typer.Option("--scale", "-s", help="Zoom factor.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
+    memory: Annotated[
+        str, typer.Option(help="Memory for all samples; a picture that needs more is refused.")
+    ] = "4GiB",
 ) -> None:
     """Draw pictures that the input may have come from, to show what else it could be.
 
@@ -41,8 +44,11 @@ def sample(
     from musigma.images.image_io import read_image, write_image
     from musigma.model import load
     from musigma.restoration.viewer.flipbook import write_flipbook
+    from musigma.restoration.whole_picture import RESULT_BYTES, SAMPLE_BYTES, check_memory
 
     loaded = load(model, scale=scale)
+    for_each = loaded.scale**2 * (RESULT_BYTES + samples * SAMPLE_BYTES)
+    check_memory(picture, parse_size(memory), bytes_per_pixel=for_each)
     image = read_image(picture)[0]
     drawn = loaded.sample(image, samples, seed=seed)
     pages = {f"Sample {number}": each[None] for number, each in enumerate(drawn, start=1)}

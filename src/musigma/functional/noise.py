@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from musigma.functional.picture_statistics import LUMA_NORM, PictureStatistics
-from musigma.types import ImageError
+from musigma.types import ConfigError, ImageError, short_repr
 
 PATCH = 7
 MANY_PATCHES = 20_000
@@ -28,6 +28,8 @@ _MAX_RATIO, _MAX_EXCESS = 1.5, 6.0
 """Noise is white where coarse details have no more than ``1.5 std + 6`` levels of it."""
 
 _GREY_SHARE = 0.25
+
+MAX_SEED = 2**63
 
 
 class NoiseEstimate(NamedTuple):
@@ -91,6 +93,12 @@ def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -
     # Without JPEG, noise that colors do not have is the same in all of them: film, or a scan.
     is_grey = fine < _GREY_SHARE * coarse and statistics.block_edges < MIN_BLOCK_EDGES
     return NoiseEstimate(coarse * (LUMA_NORM if is_grey else 1.0), is_white=False)
+
+
+def check_seed(seed: int) -> None:
+    """Refuse a seed that generators of random numbers do not take."""
+    if not 0 <= seed < MAX_SEED:
+        raise ConfigError(f"a seed must lie from 0 to {MAX_SEED - 1}, got {short_repr(seed)}")
 
 
 def image_generator(name: str | int, seed: int) -> torch.Generator:

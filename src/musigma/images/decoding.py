@@ -23,6 +23,7 @@ from musigma.images.file_checks import (
     check_png_data,
     check_png_parts,
     check_tiff_data,
+    check_tiff_parts,
     list_of,
 )
 from musigma.images.listing import image_error, missing_reason
@@ -61,6 +62,7 @@ No photograph comes near: the blank page of a fax has 12,000 pixels per byte, an
 PNG 8,000.
 """
 SMALL_PICTURE = 16_000_000
+_BMP_RUNS = (1, 2)  # the compressions of a BMP by runs
 _TIFF_BITS = 258
 _TIFF_PHOTOMETRIC = 262
 _TIFF_PLANES = 284
@@ -171,6 +173,8 @@ def _check_parts(file: BinaryIO, format_name: str) -> int | None:
     if format_name == "PNG":
         check_png_parts(file)
         _open(file, format_name).verify()  # otherwise Pillow skips the checksums of the pixels
+    if format_name == "TIFF":
+        check_tiff_parts(file)
     return None
 
 
@@ -188,7 +192,10 @@ def _declared(image: "ImageFile", format_name: str) -> Declared:
     kept = 2 * len(image.getbands()) if deep else _SAMPLE_BYTES.get(image.mode, 4)
     peak = _DECODING_BYTES.get(format_name, 0)
     peak = max(peak, 22 if deep else _DECODING_BYTES.get(image.mode, 13))
-    return Declared(height, width, height * width * peak, height * width * kept)
+    needed = height * width * peak
+    if format_name == "BMP" and image.info.get("compression") in _BMP_RUNS:
+        needed += 2 * 256 * width  # one code may skip 255 rows, which Pillow fills
+    return Declared(height, width, needed, height * width * kept)
 
 
 def _is_deep_colour(image: "ImageFile") -> bool:

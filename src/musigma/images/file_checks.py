@@ -117,6 +117,27 @@ def check_jpeg_data(
 _ENDS = (slice(0, 8), slice(-8, None))
 
 
+def check_tiff_parts(file: BinaryIO) -> None:
+    """Refuse a TIFF of too many pages: finding their number takes the square of it."""
+    file.seek(0)
+    start = file.read(16)
+    sign = "<" if start[:2] == b"II" else ">"
+    is_big = b"+" in start[2:4]
+    count, offset = (struct.Struct(sign + kind) for kind in (("Q", "Q") if is_big else ("H", "I")))
+    try:
+        (position,) = offset.unpack_from(start, 8 if is_big else 4)
+        for _ in range(MAX_PARTS):
+            if not position:
+                return
+            file.seek(position)
+            (num_tags,) = count.unpack(file.read(count.size))
+            file.seek((20 if is_big else 12) * num_tags, 1)
+            (position,) = offset.unpack(file.read(offset.size))
+    except (struct.error, OSError, OverflowError):  # the list ends early; the decoder finds out
+        return
+    raise ValueError(f"it has more than {MAX_PARTS:,} pages")
+
+
 def check_tiff_data(image: "ImageFile") -> None:
     """Refuse a TIFF with fewer strips or tiles than its size needs."""
     tags: Any = image.tag_v2  # type: ignore[attr-defined]

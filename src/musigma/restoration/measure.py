@@ -1,10 +1,12 @@
 """Measure regions of a picture without restoring all of it."""
 
+import math
 from collections.abc import Sequence
 
 from musigma.model import Model
 from musigma.networks.joint_head import MAX_REACH
 from musigma.prediction.predict import Image
+from musigma.restoration.whole_picture import RESULT_BYTES
 from musigma.types import ConfigError
 from musigma.uncertainty.given_input import MARGIN
 from musigma.uncertainty.joint_prediction import JointPrediction
@@ -12,7 +14,12 @@ from musigma.uncertainty.quantities import Box
 
 
 def predict_around(
-    model: Model, image: Image, boxes: Sequence[Box], *, noise_std: float | None = None
+    model: Model,
+    image: Image,
+    boxes: Sequence[Box],
+    *,
+    noise_std: float | None = None,
+    memory: int | None = None,
 ) -> tuple[JointPrediction, list[Box]]:
     """Restore the part of a picture that matters to some boxes, with its joint errors.
 
@@ -21,6 +28,7 @@ def predict_around(
         image: The input, ``(1, C, H, W)``, or an object that reads a part of it when it is indexed.
         boxes: In pixels of the result.
         noise_std: As for `Model.predict`.
+        memory: Bytes that are allowed; boxes that need more are refused.
 
     Returns:
         The prediction of the part, and where the boxes lie in it.
@@ -30,10 +38,22 @@ def predict_around(
         _check_inside(box, model.scale * height, model.scale * width)
     rows = _span([(box.y, box.y + box.height) for box in boxes], height, model)
     columns = _span([(box.x, box.x + box.width) for box in boxes], width, model)
+    if memory is not None:
+        _check_memory(rows, columns, model.scale, memory)
     part = image[..., rows, columns]
     prediction = model.predict_joint(part, noise_std=noise_std)
     left, top = model.scale * columns.start, model.scale * rows.start
     return prediction, [box._replace(x=box.x - left, y=box.y - top) for box in boxes]
+
+
+def _check_memory(rows: slice, columns: slice, scale: int, memory: int) -> None:
+    num_pixels = scale**2 * (rows.stop - rows.start) * (columns.stop - columns.start)
+    needed, allowed = (math.ceil(n / 2**20) for n in (num_pixels * RESULT_BYTES, memory))
+    if needed > allowed:
+        raise ConfigError(
+            f"what lies around the boxes needs {needed} MiB of memory, and {allowed} are allowed; "
+            f"choose smaller boxes, or set `memory` to {needed}MiB"
+        )
 
 
 def _check_inside(box: Box, height: int, width: int) -> None:

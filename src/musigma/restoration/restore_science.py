@@ -139,7 +139,9 @@ def restore_science(
         progress: Called after each tile with the number done and the number in all.
     """
     _check(source, options)
-    image = open_science(source.path, format_name, max_pixels=options.max_pixels)
+    image = open_science(
+        source.path, format_name, max_pixels=options.max_pixels, memory=options.memory
+    )
     with closing(image):
         return restore_planes(
             model,
@@ -370,12 +372,24 @@ def _memory_for_tiles(
     largest = max(dtype.itemsize for dtype in image.dtypes)
     num_planes = max(map(len, planes)) * (1 + model.has_sigma)
     taken = width * (BAND * _CONVERTED_BYTES + num_planes * COLLECTED_ROWS * largest)
+    kept = _kept_bytes(model, image)
+    taken += kept
     least = least_memory_for_tiles(model.network, width=image.shape[2])
     if options.tile is None and options.memory - taken < least:
         needed = math.ceil((taken + least) / 2**20)
-        text = f"rows of {width} pixels and one tile need {needed} MiB of memory"
+        whole = "the file, its result and" if kept else f"rows of {width} pixels and"
+        text = f"{whole} one tile need {needed} MiB of memory"
         raise image_error(image.path, f"{text}; set `memory` to that or more")
     return max(1, options.memory - taken)
+
+
+def _kept_bytes(model: Model, image: ScienceImage) -> int:
+    """Return the size of a file and its result where both are in memory as a whole."""
+    if image.format != "EXR":
+        return 0
+    samples = sum(dtype.itemsize for dtype in image.dtypes)
+    errors = 4 * len(image.value_planes) if model.has_sigma else 0
+    return image.shape[1] * image.shape[2] * (samples + model.scale**2 * (samples + errors))
 
 
 def _record(

@@ -501,6 +501,6 @@ def whole(value: object) -> int:
 
 def real(value: object) -> float:
     """Return a number of a stored table, or refuse what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e6:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e6:
         raise ConfigError("a number was expected in the joint error model")
     return float(value)

@@ -4,6 +4,7 @@ A quantity is a weighted sum of the values of a picture. A joint error model giv
 deviation, and a factor that was fitted on held-out images makes an interval of that.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.functional.scores import check_share
-from musigma.types import ConfigError
+from musigma.types import ConfigError, short_repr
 from musigma.uncertainty.fitting import HeldOut, fit
 from musigma.uncertainty.joint import Correlation, JointErrors, checked_table, real, support, whole
 from musigma.uncertainty.methods import COVERAGES, DEFAULT_COVERAGE
@@ -62,8 +63,9 @@ def parse_box(text: str) -> Box:
         Box(x=10, y=20, width=30, height=40)
     """
     parts = [part.strip() for part in text.split(",")]
-    if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise ConfigError(f"a box is x,y,width,height in whole pixels of the result, got {text!r}")
+    if len(parts) != 4 or not all(re.fullmatch("[0-9]{1,9}", part) for part in parts):
+        got = short_repr(text)
+        raise ConfigError(f"a box is x,y,width,height in whole pixels of the result, got {got}")
     return Box(*(int(part) for part in parts))
 
 

@@ -18,7 +18,9 @@ from musigma.evaluation.calibrate import calibrate
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.restored_pairs import Progress, read_pair
 from musigma.evaluation.selection import select_inputs
+from musigma.functional.noise import check_seed
 from musigma.functional.objectives import gaussian_nll
+from musigma.functional.scores import check_share
 from musigma.model import Model
 from musigma.networks import SigmaBranch, WithSigma, with_sigma
 from musigma.networks.black_box import BlackBox, black_box_features
@@ -101,6 +103,7 @@ class WrapSettings:
         for name in ("minutes", "steps", "queries", "batch"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be above zero, got {getattr(self, name)}")
+        check_seed(self.seed)
 
 
 def wrap(
@@ -153,6 +156,7 @@ def wrap(
         Traceback (most recent call last):
         musigma.types.ConfigError: double enlarges by 2, not by 4
     """
+    check_share("coverage", coverage)
     settings = settings or WrapSettings()
     options: dict[str, Any] = {"scale": scale, "trust": trust_network}
     foreign = open_network(network, value_range=value_range, **options)

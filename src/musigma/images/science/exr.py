@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musigma.images.listing import atomic_write, image_error
-from musigma.images.science.image import Result, Role, ScienceImage, Values
+from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
+from musigma.images.science.quiet import silent_stderr
 from musigma.images.science.samples import encode
-from musigma.types import first_line
+from musigma.types import ImageError, first_line
+
+_BYTES = 4  # of a sample; the header does not tell half precision from others
 
 _LOSSLESS = ("NO", "RLE", "ZIPS", "ZIP", "PIZ", "ZSTD")
 _MADE_ANEW = ("channels", "type", "tiles", "compression", "chunkCount", "name", "preview")
@@ -26,8 +29,12 @@ class _Info:
     header: dict[str, Any]
 
 
-def read(path: Path) -> ScienceImage:
+def read(path: Path, check: Check) -> ScienceImage:
     """Open an EXR file of one part; its channels are planes.
+
+    Args:
+        path: The file.
+        check: Refuses what is too large.
 
     Raises:
         ImageError: If it has several parts, deep pixels or channels of several sizes.
@@ -36,13 +43,16 @@ def read(path: Path) -> ScienceImage:
 
     printed = io.StringIO()
     try:
-        # OpenEXR prints a warning where pixels are damaged, and stdout is for results.
-        with redirect_stdout(printed):
+        # OpenEXR prints what is damaged, and stdout is for results, stderr for our own lines.
+        with redirect_stdout(printed), silent_stderr():
+            check(*_declared(OpenEXR.File(str(path), header_only=True).header()))
             file = OpenEXR.File(str(path), separate_channels=True)
         if printed.getvalue():
             raise ValueError(printed.getvalue())
         header, channels = file.header(), file.channels()
-    except (RuntimeError, OSError, ValueError) as error:
+    except ImageError:
+        raise
+    except (RuntimeError, OSError, ValueError, KeyError) as error:
         raise image_error(path, f"cannot be read as EXR ({first_line(error)})") from error
     if len(file.parts) != 1:
         text = f"has {len(file.parts)} parts, and one is expected"
@@ -72,16 +82,11 @@ def read(path: Path) -> ScienceImage:
     )
 
 
-def num_pixels(path: Path) -> int:
-    """Return the number of pixels that an EXR file declares, without reading them."""
-    import OpenEXR
-
-    try:
-        header = OpenEXR.File(str(path), header_only=True).header()
-        first, last = (np.asarray(corner, np.int64) for corner in header["dataWindow"])
-    except (RuntimeError, OSError, ValueError, KeyError) as error:
-        raise image_error(path, f"cannot be read as EXR ({first_line(error)})") from error
-    return int(np.prod(last - first + 1))
+def _declared(header: dict[str, Any]) -> tuple[int, int]:
+    """Return the pixels of a channel, and the bytes that all of them need."""
+    first, last = (np.asarray(corner, np.int64) for corner in header["dataWindow"])
+    num_pixels = int(np.prod(np.maximum(last - first + 1, 0)))
+    return num_pixels, num_pixels * len(header["channels"]) * _BYTES
 
 
 @contextmanager

@@ -6,6 +6,7 @@ in memory as a whole.
 
 import math
 import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from musigma.images.listing import atomic_write, image_error
-from musigma.images.science.image import Result, Role, ScienceImage, Values
+from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
 from musigma.images.science.samples import RawPlanes, encode
 from musigma.types import ImageError, first_line
 
@@ -45,33 +46,52 @@ class _Info:
     blank: int | None
 
 
-def read(path: Path) -> ScienceImage:
+def read(path: Path, check: Check) -> ScienceImage:
     """Open the extension ``SCI`` of a FITS file, or the first one that holds a picture.
 
     A cube is a stack of planes. Values are those after ``BSCALE`` and ``BZERO``.
+
+    Args:
+        path: The file.
+        check: Refuses what is too large.
 
     Raises:
         ImageError: If there is no picture, or its WCS cannot be scaled.
     """
     from astropy.io import fits
 
-    try:
-        file = fits.open(path, do_not_scale_image_data=True, memmap=True)
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise image_error(path, f"cannot be read as FITS ({first_line(error)})") from error
-    try:
-        return _opened(path, file)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        file.close()
-        if isinstance(error, ImageError):
-            raise
-        raise image_error(path, f"cannot be read as FITS ({first_line(error)})") from error
+    with _quiet():
+        try:
+            file = fits.open(path, do_not_scale_image_data=True, memmap=True)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise _unreadable(path, error) from error
+        try:
+            return _opened(path, file, check)
+        except Exception as error:
+            file.close()
+            if isinstance(error, ImageError | MemoryError):
+                raise
+            # astropy raises errors of many types for a damaged file.
+            raise _unreadable(path, error) from error
 
 
-def _opened(path: Path, file: Any) -> ScienceImage:
+def _unreadable(path: Path, error: Exception) -> ImageError:
+    return image_error(path, f"cannot be read as FITS ({first_line(error)})")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Let astropy find what is damaged without lines of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
     hdu = _choose(file)
     if hdu is None:
         raise image_error(path, "holds no picture: no part of it has two axes or more")
+    check(math.prod(hdu.shape[-2:]), _bytes_at_once(hdu))
     header = hdu.header
     if any(_TABLES.fullmatch(key) for key in header):
         text = "its WCS has distortion tables, which are not scaled here"
@@ -199,6 +219,15 @@ def _choose(file: Any) -> Any:
     return next(iter([*named, *pictures]), None)
 
 
+def _bytes_at_once(hdu: Any) -> int:
+    """Return what reading a picture needs: compressed ones are unpacked as a whole."""
+    from astropy.io import fits
+
+    if not isinstance(hdu, fits.CompImageHDU):
+        return 0
+    return 2 * math.prod(hdu.shape) * abs(int(hdu.header["BITPIX"])) // 8
+
+
 def _others(file: Any, chosen: Any) -> tuple[str, ...]:
     numbered = enumerate(file)
     others = [(n, hdu) for n, hdu in numbered if hdu is not chosen and hdu.header.get("NAXIS", 0)]
@@ -207,7 +236,7 @@ def _others(file: Any, chosen: Any) -> tuple[str, ...]:
 
 def _info_of(file: Any, header: Any, data: Any) -> _Info:
     dtype = np.dtype(_DTYPES[header["BITPIX"]])
-    is_integer = dtype.kind != "f"
+    blank = header.get("BLANK") if dtype.kind != "f" else None
     return _Info(
         primary=file[0].header.copy(),
         header=header.copy(),
@@ -215,7 +244,7 @@ def _info_of(file: Any, header: Any, data: Any) -> _Info:
         leading=data.shape[:-2],
         gain=float(header.get("BSCALE", 1.0)),
         zero=float(header.get("BZERO", 0.0)),
-        blank=header.get("BLANK") if is_integer else None,
+        blank=blank if type(blank) is int else None,
     )
 
 

@@ -11,7 +11,7 @@ from musigma.images.image_io import MAX_PIXELS
 from musigma.images.listing import image_error
 from musigma.images.science.geotiff import BLOCK
 from musigma.images.science.image import FormatName, PlaneWriter, Result, ScienceImage
-from musigma.types import ConfigError, ImageError
+from musigma.types import ConfigError
 
 _MODULES: dict[FormatName, str] = {
     "GeoTIFF": "geotiff",
@@ -35,7 +35,11 @@ COLLECTED_ROWS = 2 * BLOCK
 
 
 def open_science(
-    path: Path, format_name: FormatName, *, max_pixels: int | None = None
+    path: Path,
+    format_name: FormatName,
+    *,
+    max_pixels: int | None = None,
+    memory: int | None = None,
 ) -> ScienceImage:
     """Open a scientific file.
 
@@ -44,24 +48,22 @@ def open_science(
         format_name: Its format, from `musigma.images.science.recognise.science_format`.
         max_pixels: A file whose planes have more pixels is refused before they are read. By default
             there is no limit for formats that are read in parts, and `MAX_PIXELS` for the others.
+        memory: Bytes that reading may need. A file that needs more is refused before it is read.
 
     Raises:
         ImageError: If the file cannot be read or is too large, or the package for it is not
             installed.
     """
     limit = max_pixels or (math.inf if format_name in READ_IN_PARTS else MAX_PIXELS)
+
+    def check(num_pixels: int, num_bytes: int) -> None:
+        _check_size(path, num_pixels, limit)
+        _check_memory(path, num_bytes, memory)
+
     try:
-        module = _module(format_name)
-        if format_name == "EXR":  # which is read as a whole when it is opened
-            _check_size(path, module.num_pixels(path), limit)
-        image: ScienceImage = module.read(path)
+        image: ScienceImage = _module(format_name).read(path, check)
     except ImportError as error:
         raise _not_installed(path, format_name) from error
-    try:
-        _check_size(path, image.shape[1] * image.shape[2], limit)
-    except ImageError:
-        image.close()
-        raise
     return image
 
 
@@ -74,6 +76,14 @@ def _check_size(path: Path, num_pixels: int, max_pixels: float) -> None:
     if num_pixels > max(SMALL_PICTURE, MAX_PIXELS_PER_BYTE * num_bytes):
         text = f"declares planes of {num_pixels:,} pixels, and has {num_bytes:,} bytes"
         raise image_error(path, f"{text}; it holds next to nothing, cut out the part with data")
+
+
+def _check_memory(path: Path, num_bytes: int, memory: int | None) -> None:
+    """Refuse what cannot be read in parts that are small enough."""
+    if memory is not None and num_bytes > memory:
+        needed, allowed = (math.ceil(size / 2**20) for size in (num_bytes, memory))
+        text = f"reading it needs {needed} MiB at once, and {allowed} are allowed"
+        raise image_error(path, f"{text}; set `memory` to more, or store it in smaller parts")
 
 
 def science_writer(

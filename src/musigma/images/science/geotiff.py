@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musigma.images.listing import atomic_write, image_error
-from musigma.images.science.image import Result, Role, ScienceImage, Values
+from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
 from musigma.images.science.samples import declared_range_of, encode
 from musigma.types import ImageError, first_line
 
@@ -54,8 +54,12 @@ class _Info:
     has_mask: bool
 
 
-def read(path: Path) -> ScienceImage:
+def read(path: Path, check: Check) -> ScienceImage:
     """Open a GeoTIFF, or a TIFF with any number of bands.
+
+    Args:
+        path: The file.
+        check: Refuses what is too large.
 
     Raises:
         ImageError: If it is no such file, or holds classes or complex values.
@@ -68,7 +72,7 @@ def read(path: Path) -> ScienceImage:
         except rasterio.errors.RasterioError as error:
             raise _unreadable(path, error) from error
         try:
-            return _opened(path, dataset)
+            return _opened(path, dataset, check)
         except Exception as error:
             dataset.close()
             if isinstance(error, ImageError):
@@ -81,9 +85,10 @@ def _unreadable(path: Path, error: Exception) -> ImageError:
     return image_error(path, f"cannot be read as a GeoTIFF ({first_line(error)})")
 
 
-def _opened(path: Path, dataset: Any) -> ScienceImage:
+def _opened(path: Path, dataset: Any, check: Check) -> ScienceImage:
     from rasterio.windows import Window
 
+    check(dataset.height * dataset.width, _block_bytes(dataset))
     info = _info_of(dataset)
     dtype = np.dtype(dataset.dtypes[0])
     _check(path, dataset, dtype)
@@ -254,6 +259,14 @@ def _info_of(dataset: Any) -> _Info:
         rpcs=dataset.rpcs,
         has_mask=[MaskFlags.per_dataset] in dataset.mask_flag_enums,
     )
+
+
+def _block_bytes(dataset: Any) -> int:
+    """Return what GDAL needs for the largest block, which it reads as a whole."""
+    rows, columns = dataset.block_shapes[0]
+    is_joint = str(dataset.profile.get("interleave", "")).lower() == "pixel"
+    num_bands = dataset.count if is_joint else 1
+    return int(2 * rows * columns * num_bands * np.dtype(dataset.dtypes[0]).itemsize)
 
 
 def _check(path: Path, dataset: Any, dtype: np.dtype[Any]) -> None:

@@ -10,6 +10,10 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 Reader = Callable[[int, slice, slice], Values]
+Check = Callable[[int, int], None]
+"""Refuses a file before its pixels are read, by the pixels of a plane and the bytes that reading
+needs at once."""
+
 Role = Literal["values", "opacity", "labels"]
 FormatName = Literal["GeoTIFF", "OME-TIFF", "FITS", "EXR", "picture", "array"]
 """Formats of files; of values in memory, those of a photograph, and all others."""

@@ -5,6 +5,7 @@ the series of errors is added, which is float32 whatever the type of the picture
 """
 
 import copy
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,14 +19,18 @@ from xml.etree import ElementTree
 import numpy as np
 from numpy.typing import NDArray
 
+from musigma.images.file_checks import check_tiff_parts
 from musigma.images.listing import atomic_write, image_error
-from musigma.images.science.image import Result, ScienceImage, Values
+from musigma.images.science.image import Check, Result, ScienceImage, Values
+from musigma.images.science.ome_checks import check_page, check_stack, chunk_bytes
 from musigma.images.science.samples import RawPlanes, declared_range_of, encode
 from musigma.types import ImageError, first_line
 
 _BIG = 2**32 - 2**25  # a classic TIFF has 32-bit offsets
 _NO_PIXELS = ("BinData", "TiffData", "MetadataOnly")
 _MAX_XML = 2**26
+_NO_OTHER_FORMATS: Any = dict.fromkeys(("is_shaped", "is_lsm", "is_mmstack"), False)
+"""Formats that tifffile would look for before OME; some of them consist of several files."""
 
 
 @dataclass(frozen=True)
@@ -39,30 +44,49 @@ class _Info:
     num_samples: int
 
 
-def read(path: Path) -> ScienceImage:
+def read(path: Path, check: Check) -> ScienceImage:
     """Open the first image series of an OME-TIFF; every picture of the stack is a plane.
 
+    Args:
+        path: The file.
+        check: Refuses what is too large.
+
     Raises:
-        ImageError: If it is no such file or its samples are no real numbers.
+        ImageError: If it is no such file, its samples are no real numbers, or pictures of the stack
+            are in other files.
     """
     import tifffile
 
+    _silence()
     try:
-        file = tifffile.TiffFile(path)
+        with path.open("rb") as stream:
+            check_tiff_parts(stream)
+        file = tifffile.TiffFile(path, **_NO_OTHER_FORMATS)
     except (OSError, ValueError) as error:
         raise image_error(path, f"cannot be read as OME-TIFF ({first_line(error)})") from error
     try:
-        return _opened(path, file)
+        return _opened(path, file, check)
     except Exception as error:
         file.close()
-        if isinstance(error, ImageError):
+        if isinstance(error, ImageError | MemoryError):
             raise
         # tifffile raises errors of many types for a damaged file.
         raise image_error(path, f"cannot be read as OME-TIFF ({first_line(error)})") from error
 
 
-def _opened(path: Path, file: Any) -> ScienceImage:
+@lru_cache(maxsize=1)
+def _silence() -> None:
+    """Keep tifffile from writing its own lines to stderr; what matters is raised as an error."""
+    logging.getLogger("tifffile").addHandler(logging.NullHandler())
+    logging.getLogger("tifffile").propagate = False
+
+
+def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
     root = _parse(path, file.ome_metadata)
+    first = file.pages[0]
+    check_stack(
+        path, root, num_pages=len(file.pages), num_samples=max(1, int(first.samplesperpixel))
+    )
     series = file.series[0]
     dtype = np.dtype(series.dtype)
     if dtype.kind not in "iuf" or (dtype.kind != "f" and dtype.itemsize > 4):
@@ -72,11 +96,14 @@ def _opened(path: Path, file: Any) -> ScienceImage:
         raise image_error(path, "pictures of the stack are missing; write the whole stack")
     num_samples = dict(zip(series.axes, series.shape, strict=True)).get("S", 1)
     size = (int(series.keyframe.imagelength), int(series.keyframe.imagewidth))
+    # Two pictures are kept, and one is being unpacked.
+    check(size[0] * size[1], 3 * series.keyframe.nbytes + 2 * chunk_bytes(series.keyframe))
     lock = Lock()
 
     @lru_cache(maxsize=2)
     def decoded(index: int) -> NDArray[Any]:
         try:
+            check_page(pages[index])
             samples = pages[index].asarray()
         except Exception as error:
             text = f"picture {index} cannot be read ({first_line(error)})"
@@ -93,8 +120,9 @@ def _opened(path: Path, file: Any) -> ScienceImage:
         return part.astype(np.float64)
 
     pixels = _pixels(root)
-    bits = pixels.get("SignificantBits")
-    info = _Info(root, dtype, None if bits is None else int(bits), len(pages), num_samples)
+    bits = int(pixels.get("SignificantBits", 0))
+    is_usable = 1 <= bits <= 8 * dtype.itemsize
+    info = _Info(root, dtype, bits if is_usable else None, len(pages), num_samples)
     num_planes = len(pages) * num_samples
     triples = tuple(tuple(range(n, n + 3)) for n in range(0, num_planes, 3))
     return ScienceImage(

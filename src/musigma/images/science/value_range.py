@@ -13,7 +13,7 @@ import numpy as np
 
 from musigma.images.listing import image_error
 from musigma.images.science.image import ScienceImage, Values
-from musigma.types import ConfigError
+from musigma.types import ConfigError, short_repr
 
 _GRID, _SIDE = 8, 64  # windows along each axis that are looked at, and their side
 SMALL_SHARE = 0.25
@@ -228,9 +228,8 @@ def stored_normalisation(metadata: Mapping[str, Any]) -> Normalisation | None:
     if percentiles is not None:
         low, high = _two_numbers("value_percentiles", percentiles)
         if low < 0 or high > 100:
-            raise ConfigError(
-                f"`value_percentiles` of the weights must lie from 0 to 100, got {percentiles!r}"
-            )
+            got = short_repr(percentiles)
+            raise ConfigError(f"value_percentiles of the weights lie from 0 to 100, got {got}")
         return Normalisation(percentiles=(low, high))
     if ranges is None:
         return None
@@ -242,12 +241,11 @@ def stored_normalisation(metadata: Mapping[str, Any]) -> Normalisation | None:
 def _two_numbers(name: str, stored: Any) -> tuple[float, float]:
     try:
         low, high = map(float, stored)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         low = high = 0.0
     if not low < high or not math.isfinite(high - low):
-        raise ConfigError(
-            f"`{name}` of the weights must be two numbers, the lower first, got {stored!r}"
-        )
+        got = short_repr(stored)
+        raise ConfigError(f"{name} of the weights must be two numbers, the lower first, got {got}")
     return low, high
 
 
@@ -265,7 +263,7 @@ def parse_range(text: str | None) -> tuple[float, float] | None:
     except ValueError:
         low = high = 0.0
     if not low < high or not math.isfinite(high - low):
-        raise ConfigError(f"expected --range LOW,HIGH with LOW below HIGH, got {text!r}")
+        raise ConfigError(f"expected --range LOW,HIGH with LOW below HIGH, got {short_repr(text)}")
     return low, high
 
 

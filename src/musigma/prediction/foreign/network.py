@@ -26,7 +26,7 @@ from musigma.networks.bicubic_layer import enlarge
 from musigma.networks.black_box import ANSWER_SIDE, Function
 from musigma.prediction.foreign.python_function import find_function, function_of
 from musigma.prediction.foreign.weights import is_torchscript, open_spandrel, open_torchscript
-from musigma.types import ConfigError, WeightsError
+from musigma.types import ConfigError, WeightsError, short_repr
 
 NetworkLike: TypeAlias = str | Path | Callable[[Tensor], Any]
 MakeFunction = Callable[[float], Function]
@@ -141,8 +141,8 @@ def _open(network: NetworkLike, *, trust: bool) -> tuple[MakeFunction, dict[str,
     if (function := find_function(text)) is not None:
         return lambda _: function_of(function, text), {"type": "function", "name": text}
     raise ConfigError(
-        f"there is no file {text!r}; give an ONNX file, a TorchScript file, or a Python function "
-        "as package.module:function or file.py:function"
+        f"there is no file {short_repr(text, 300)}; give an ONNX file, a TorchScript file, or a "
+        "Python function as package.module:function or file.py:function"
     )
 
 

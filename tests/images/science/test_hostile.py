@@ -1,0 +1,210 @@
+"""Scientific files made to do harm: no other file is read, and memory is bounded before."""
+
+import os
+import resource
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+from helpers.science import bicubic, restored, waves
+from musigma.images.science.quiet import silent_stderr
+from musigma.types import ImageError
+
+MIB = 2**20
+OME = "http://www.openmicroscopy.org/Schemas/OME/2016-06"
+
+
+def refusal(path, **options):
+    """Return why a file is refused; the process must not grow by much meanwhile."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(ImageError) as caught:
+        restored(bicubic(), path, value_range=(0, 3000), **options)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert grown < 150, f"{grown:.0f} MiB"
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def write_ome(
+    path, *, sizes='SizeC="1" SizeZ="1" SizeT="1"', data="<TiffData/>", more="", **options
+):
+    tifffile = pytest.importorskip("tifffile", reason="needs tifffile (musigma[science])")
+    text = (
+        f'<?xml version="1.0" encoding="UTF-8"?><OME xmlns="{OME}"><Image ID="Image:0">'
+        f'<Pixels ID="Pixels:0" DimensionOrder="XYCZT" Type="uint16" SizeX="20" SizeY="24" {sizes}>'
+        f"{data}</Pixels></Image>{more}</OME>"
+    )
+    picture = np.full((24, 20), 100, np.uint16)
+    tifffile.imwrite(path, picture, description=text.encode(), metadata=None, **options)
+    return path
+
+
+@pytest.mark.parametrize("place", ["absolute", "above", "beside"])
+def test_names_in_a_description_are_not_opened(tmp_path, place):
+    (tmp_path / "in").mkdir()
+    secret = {"absolute": tmp_path, "above": tmp_path, "beside": tmp_path / "in"}[
+        place
+    ] / "s.ome.tif"
+    write_ome(secret)
+    named = {"absolute": str(secret), "above": "../s.ome.tif", "beside": "s.ome.tif"}[place]
+    uuid = f'<UUID FileName="{named}">urn:uuid:0</UUID>'
+    data = f'<TiffData IFD="0" PlaneCount="1">{uuid}</TiffData>'
+    text = refusal(write_ome(tmp_path / "in" / "a.ome.tif", data=data))
+    assert "pictures of its stack are in another file" in text
+    assert named in text
+
+
+def test_a_file_that_names_itself_is_read(tmp_path):
+    uuid = '<UUID FileName="a.ome.tif">urn:uuid:0</UUID>'
+    path = write_ome(tmp_path / "a.ome.tif", data=f'<TiffData IFD="0">{uuid}</TiffData>')
+    assert restored(bicubic(), path, value_range=(0, 3000)).output.is_file()
+
+
+MODULO = (
+    '<StructuredAnnotations><XMLAnnotation ID="Annotation:0" Namespace="x/modulo"><Value><Modulo>'
+    '<ModuloAlongZ Type="other" Start="0" End="3000000000"/></Modulo></Value></XMLAnnotation>'
+    "</StructuredAnnotations>"
+)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sizes": 'SizeC="1" SizeZ="300000000" SizeT="1"'},
+        {"sizes": 'SizeC="30000" SizeZ="30000" SizeT="30000"'},
+        {"data": '<TiffData PlaneCount="300000000"/>'},
+        {"data": '<TiffData IFD="0" NumPlanes="300000000"/>'},
+        {"more": MODULO},
+    ],
+)
+def test_a_stack_of_more_pictures_than_the_file_has(tmp_path, changes):
+    text = refusal(write_ome(tmp_path / "a.ome.tif", **changes))
+    assert "pictures of the stack are missing: there are 1" in text
+
+
+def test_sizes_below_one(tmp_path):
+    sizes = 'SizeC="-30000" SizeZ="1" SizeT="30000"'
+    assert "sizes [-30000, 1, 30000]" in refusal(write_ome(tmp_path / "a.ome.tif", sizes=sizes))
+
+
+def test_bits_that_the_type_does_not_have(tmp_path):
+    sizes = 'SizeC="1" SizeZ="1" SizeT="1" SignificantBits="9999999999"'
+    path = write_ome(tmp_path / "a.ome.tif", sizes=sizes)
+    assert restored(bicubic(), path).science.high == 65535
+
+
+def test_a_compressed_picture_that_becomes_too_long(tmp_path):
+    tifffile = pytest.importorskip("tifffile", reason="needs tifffile (musigma[science])")
+    path = write_ome(tmp_path / "a.ome.tif", compression="zlib")
+    content, long = bytearray(path.read_bytes()), zlib.compress(bytes(400 * MIB))
+    with tifffile.TiffFile(path) as file:
+        offset, size = (file.pages[0].tags[code].valueoffset for code in (273, 279))
+    content[offset : offset + 4] = struct.pack("<I", len(content))
+    content[size : size + 4] = struct.pack("<I", len(long))
+    path.write_bytes(bytes(content) + long)
+    assert "compressed data are longer than its pictures" in refusal(path)
+
+
+def test_a_compressed_fits_is_looked_at_before_it_is_unpacked(tmp_path):
+    fits = pytest.importorskip("astropy.io.fits", reason="needs astropy (musigma[science])")
+    path = tmp_path / "a.fits"
+    picture = fits.CompImageHDU(
+        np.zeros((64, 64), np.int16), compression_type="GZIP_1", tile_shape=(64, 64)
+    )
+    fits.HDUList([fits.PrimaryHDU(), picture]).writeto(path)
+    content = path.read_bytes()
+    for axis in (1, 2):
+        small, large = (f"ZNAXIS{axis} = {side:>20}".encode() for side in (64, 16000))
+        assert small in content
+        content = content.replace(small, large)
+    path.write_bytes(content)
+    assert "declares planes of 256,000,000 pixels" in refusal(path)
+    path.write_bytes(content + bytes(20_000))
+    assert "reading it needs 977 MiB at once, and 256 are allowed" in refusal(
+        path, memory=256 * MIB
+    )
+
+
+def test_a_fits_file_whose_mark_of_missing_values_is_a_text(tmp_path):
+    fits = pytest.importorskip("astropy.io.fits", reason="needs astropy (musigma[science])")
+    path = tmp_path / "a.fits"
+    picture = fits.PrimaryHDU(waves(18, 25, high=3000).astype(np.int16))
+    picture.writeto(path)
+    content = path.read_bytes()
+    end = b"END".ljust(80)
+    path.write_bytes(content.replace(end + b" " * 80, b"BLANK   = 'x'".ljust(80) + end, 1))
+    assert restored(bicubic(), path, value_range=(0, 3000)).output.is_file()
+
+
+def test_a_block_of_a_geotiff_that_does_not_fit(tmp_path):
+    rasterio = pytest.importorskip("rasterio", reason="needs rasterio (musigma[science])")
+    size = {"width": 900, "height": 1000, "count": 1, "dtype": "float64"}
+    blocks = {"tiled": True, "blockxsize": 16384, "blockysize": 16384, "sparse_ok": True}
+    place = {"crs": "EPSG:32632", "transform": rasterio.Affine(10, 0, 5e5, 0, -10, 54e5)}
+    path = tmp_path / "a.tif"
+    rasterio.open(path, "w", driver="GTiff", **size, **blocks, **place).close()
+    assert "reading it needs 4096 MiB at once" in refusal(path, memory=256 * MIB)
+
+
+def write_exr(path, *, channels, width, height):
+    """Write an EXR file whose table of rows leads nowhere."""
+
+    def attribute(name, kind, value):
+        return f"{name}\0{kind}\0".encode() + struct.pack("<I", len(value)) + value
+
+    names = [f"c{n:04}\0".encode() + struct.pack("<iB3xii", 2, 0, 1, 1) for n in range(channels)]
+    box = struct.pack("<4i", 0, 0, width - 1, height - 1)
+    header = b"\x76\x2f\x31\x01" + struct.pack("<I", 2)
+    header += attribute("channels", "chlist", b"".join(names) + b"\0")
+    header += attribute("compression", "compression", b"\3")
+    header += attribute("dataWindow", "box2i", box) + attribute("displayWindow", "box2i", box)
+    header += attribute("lineOrder", "lineOrder", b"\0")
+    header += attribute("pixelAspectRatio", "float", struct.pack("<f", 1))
+    header += attribute("screenWindowCenter", "v2f", struct.pack("<2f", 0, 0))
+    header += attribute("screenWindowWidth", "float", struct.pack("<f", 1)) + b"\0"
+    num_parts = (height + 15) // 16
+    path.write_bytes(
+        header + struct.pack("<Q", len(header) + 8 * num_parts) * num_parts + bytes(99)
+    )
+    return path
+
+
+def test_an_exr_file_of_many_channels(tmp_path):
+    pytest.importorskip("OpenEXR", reason="needs OpenEXR (musigma[science])")
+    path = write_exr(tmp_path / "a.exr", channels=100, width=4000, height=4000)
+    with pytest.raises(ImageError, match=r"needs 6104 MiB at once, and 256 are allowed"):
+        restored(bicubic(), path, memory=256 * MIB)
+
+
+def test_an_exr_file_whose_result_does_not_fit(tmp_path):
+    exr = pytest.importorskip("OpenEXR", reason="needs OpenEXR (musigma[science])")
+    path = tmp_path / "a.exr"
+    exr.File({"compression": exr.ZIP_COMPRESSION}, {"Y": waves(600, 600).astype("f4")}).write(
+        str(path)
+    )
+    with pytest.raises(ImageError, match=r"the file, its result and one tile need \d+ MiB"):
+        restored(bicubic(), path, memory=5 * MIB)
+
+
+def test_a_damaged_exr_file_writes_no_line_of_its_own(tmp_path, capfd):
+    pytest.importorskip("OpenEXR", reason="needs OpenEXR (musigma[science])")
+    path = write_exr(tmp_path / "\x1b]0;owned\x07.exr", channels=1, width=40, height=40)
+    with pytest.raises(ImageError, match="cannot be read as EXR"):
+        restored(bicubic(), path)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_damaged_ome_tiff_writes_no_line_of_its_own(tmp_path, capfd):
+    path = write_ome(tmp_path / "a.ome.tif", data='<TiffData FirstZ="9"/>')
+    restored(bicubic(), path, value_range=(0, 3000))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_stderr_comes_back(capfd):
+    with silent_stderr():
+        os.write(2, b"lost")
+    os.write(2, b"kept")
+    assert capfd.readouterr().err == "kept"
