@@ -440,7 +440,7 @@ def _warnings(task: _Task) -> list[str]:
     if task.image.left_out:
         names = ", ".join(task.image.left_out)
         warnings.append(f"The result does not have these parts of the file: {names}.")
-    return warnings
+    return [*warnings, *task.image.remarks]
 
 
 def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Progress | None:

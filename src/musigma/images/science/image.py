@@ -35,6 +35,7 @@ class ScienceImage:
         close: Closes the file.
         metadata: What the writer of the format needs to know.
         left_out: Parts of the file that are neither read nor written.
+        remarks: What the user should know about the file, in whole sentences.
         channel_sets: For a stack, the planes of all channels at one place and time, in the order of
             the channels; one such set for each place and time. Empty where there is no stack: then
             all planes belong to one picture.
@@ -52,6 +53,7 @@ class ScienceImage:
     close: Callable[[], None]
     metadata: Any
     left_out: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     channel_sets: tuple[tuple[int, ...], ...] = ()
 
     @property
