@@ -164,7 +164,8 @@ def wrap(
     if value_range is None and foreign.origin["type"] in TYPES_WITH_RANGE:
         foreign = _choose_range(network, foreign, dataset, protocols[0], options)
         box = _box_of(foreign)
-    report(f"{foreign.origin['name']} enlarges by {foreign.scale}")
+    does = f"enlarges by {foreign.scale}" if foreign.scale > 1 else "keeps the size of pictures"
+    report(f"{foreign.origin['name']} {does}")
     training, calibration_set = _split(dataset, box, held_out, low, protocols, coverage)
     _check_answers(box, calibration_set, protocols[0])
     learned = learn_sigma(

@@ -53,7 +53,7 @@ def open_onnx(path: Path) -> Callable[[float], Function]:
         )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, too
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has errors of many types
