@@ -197,7 +197,10 @@ BROKEN = {
     "bmp bomb": (bmp_with_size(30_000, 30_000), "more than the limit of 500,000,000"),
     "nan": (floats(0, float("nan"), 1), "values from nan to nan"),
     "infinity": (floats(0, float("inf")), "values from 0 to inf, where 0 to 1 was expected"),
-    "floats of 255": (floats(0, 127.5, 255), "from 0 to 255, where 0 to 1 was expected; divide by"),
+    "floats of 255": (
+        floats(0, 127.5, 255),
+        "where 0 to 1 was expected; if they are measured, give",
+    ),
     "negative floats": (floats(-0.25, 1), "from -0.25 to 1"),
     "32-bit integers": (
         encoded("TIFF", Image.fromarray(np.arange(6, dtype=np.int32).reshape(2, 3))),

@@ -66,12 +66,13 @@ def test_a_link_to_nothing_is_not_passed_over(folder):
         (["notes.txt"], "notes.txt: no picture format has the suffix '.txt'; known: .bmp"),
         (
             ["empty"],
-            "empty: holds no picture (.png .jpg .jpeg .webp .tif .tiff .bmp .fits .fit .fts .exr "
-            ".avif .gif .heic .heif .hif); folders",
+            "empty: holds no picture (.png .jpg .jpeg .webp .tif .tiff .bmp .fits .fit .fts .fz "
+            ".exr .avif .gif .heic .heif .hif); folders",
         ),
         (["*.bmp"], "*.bmp: matches no picture"),
         ([""], "the name of an input is empty"),
         (["raw.dng"], "raw.dng: DNG pictures cannot be read; convert it to PNG"),
+        (["sky.fits.gz"], "sky.fits.gz: is compressed by gzip; unpack it"),
         (["lost.png"], "lost.png: is a link to nowhere.png, which does not exist"),
         (["n" * 300 + ".png"], "could not be looked up (File name too long)"),
     ],
@@ -80,6 +81,7 @@ def test_what_cannot_be_listed(folder, inputs, text):
     (folder / "empty").mkdir()
     (folder / "lost.png").symlink_to("nowhere.png")
     make(folder, "raw.dng")
+    make(folder, "sky.fits.gz")
     with pytest.raises(ImageError) as caught:
         list_images(inputs)
     assert text in str(caught.value)

@@ -116,6 +116,7 @@ def test_a_network_of_the_range_255_is_known_by_the_test_picture(tmp_path):
     [
         ({"side": 224}, "takes pictures of w x 224 pixels only"),
         ({"channels": 1}, "takes one channel"),
+        ({"channels": 4}, "takes 4 channels, and a wrapped network takes RGB"),
         ({"num_inputs": 2}, "has 2 inputs (x, more0)"),
         ({"dtype": "INT32"}, "takes tensor(int32) of shape"),
     ],
@@ -123,6 +124,22 @@ def test_a_network_of_the_range_255_is_known_by_the_test_picture(tmp_path):
 def test_onnx_files_that_cannot_be_wrapped(tmp_path, settings, line):
     pytest.importorskip("onnxruntime")
     assert line in refusal(write_onnx(tmp_path / "net.onnx", **settings))
+
+
+def test_weights_in_a_second_file_are_refused(tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    import onnx
+    from onnx import numpy_helper
+
+    model = onnx.load(write_onnx(tmp_path / "net.onnx"))
+    for tensor in model.graph.initializer:  # only bytes can go to another file
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+    convert = {"location": "net.onnx.data", "size_threshold": 0}
+    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, **convert)
+    assert (tmp_path / "net.onnx.data").exists()
+    monkeypatch.chdir(tmp_path)  # where ONNX Runtime would find it
+    text = refusal(tmp_path / "net.onnx")
+    assert text.startswith("net.onnx keeps its weights in a second file, net.onnx.data; save it as")
 
 
 def test_torchscript_is_a_program_and_runs_only_if_trusted(tmp_path):

@@ -177,3 +177,16 @@ def test_small_pictures_make_small_crops_or_are_refused(pictures, tmp_path):
 def test_settings_are_checked():
     with pytest.raises(ConfigError, match="minutes must be above zero, got 0"):
         WrapSettings(minutes=0)
+
+
+def test_a_network_for_special_sizes_is_refused_before_it_learns(tmp_path):
+    def only_multiples_of_eight(image):
+        height, width = image.shape[-2:]
+        assert height % 8 == width % 8 == 0, "sides must be multiples of 8"
+        return double(image)
+
+    pictures = write_pictures(tmp_path / "pictures", 30, side=60)
+    reports = []
+    with pytest.raises(ConfigError, match="sides must be multiples of 8; a network for special"):
+        wrap(only_multiples_of_eight, pictures, settings=SMALL, report=reports.append)
+    assert len(reports) == 1  # nothing was learned

@@ -326,6 +326,8 @@ def _format_by_content(path: Path, file: BinaryIO) -> str:
     for signature, format_name in _SIGNATURES.items():
         if start.startswith(signature):
             return format_name
+    if start.startswith(b"\x1f\x8b"):
+        raise image_error(path, "is compressed by gzip; unpack it")
     text = f"is not a PNG, JPEG, WebP, TIFF, BMP, GIF or AVIF picture (it begins with {start!r})"
     raise image_error(path, f"{text}; if it is a picture of another kind, convert it to PNG")
 
@@ -432,7 +434,8 @@ def _checked_floats(path: Path, values: NDArray[Any]) -> NDArray[Any]:
     low, high = values.min(), values.max()
     if not (low >= 0 and high <= 1):  # also true of NaN
         text = f"holds floating-point values from {low:g} to {high:g}, where 0 to 1 was expected"
-        raise image_error(path, f"{text}; divide by the value of white, or replace what is missing")
+        advice = "if they are measured, give their `range`; else divide by the value of white"
+        raise image_error(path, f"{text}; {advice}")
     return values
 
 

@@ -19,7 +19,16 @@ FORMAT_OF_SUFFIX = {
     ".tiff": "TIFF",
     ".bmp": "BMP",
 }
-SCIENCE_SUFFIXES = {".fits": "FITS", ".fit": "FITS", ".fts": "FITS", ".exr": "EXR"}
+COMPRESSED_FITS = ".fz"
+"""Suffix that the program fpack adds to the name of a FITS file."""
+
+SCIENCE_SUFFIXES = {
+    ".fits": "FITS",
+    ".fit": "FITS",
+    ".fts": "FITS",
+    COMPRESSED_FITS: "FITS",
+    ".exr": "EXR",
+}
 """Suffixes of scientific files, with their formats. GeoTIFF and OME-TIFF have those of TIFF."""
 
 READ_ONLY = (".avif", ".gif", ".heic", ".heif", ".hif")
@@ -61,10 +70,15 @@ def image_error(path: Path, text: str) -> ImageError:
 def result_name(name: Path) -> Path:
     """Return the name of the result of a picture: the same, or PNG where it cannot be written.
 
+    A FITS file that is compressed has a result that is not.
+
     Example:
-        >>> result_name(Path("scan.tif")).name, result_name(Path("cat.gif")).name
-        ('scan.tif', 'cat.png')
+        >>> [result_name(Path(name)).name for name in ("scan.tif", "cat.gif", "m31.fits.fz")]
+        ['scan.tif', 'cat.png', 'm31.fits']
     """
+    if name.suffix.lower() == COMPRESSED_FITS:
+        inner = name.with_suffix("")
+        return inner if inner.suffix.lower() in SCIENCE_SUFFIXES else name.with_suffix(".fits")
     return name.with_suffix(".png") if name.suffix.lower() in READ_ONLY else name
 
 
@@ -84,6 +98,8 @@ def format_of(path: Path) -> str:
     if suffix in READ_ONLY:
         name = suffix[1:].upper()
         raise image_error(path, f"{name} pictures can be read, but not written; write PNG")
+    if suffix == ".gz":
+        raise image_error(path, "is compressed by gzip; unpack it")
     if suffix in OTHER_PICTURES:
         raise image_error(path, f"{suffix[1:].upper()} pictures cannot be read; convert it to PNG")
     if suffix in SCIENCE_SUFFIXES:

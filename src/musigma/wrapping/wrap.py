@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import torch
 
-from musigma.datasets.catalog import Dataset, describe_data, find_dataset
+from musigma.datasets.catalog import Dataset, Item, describe_data, find_dataset
 from musigma.evaluation.calibrate import calibrate
 from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.restored_pairs import Progress, read_pair
@@ -21,6 +21,7 @@ from musigma.evaluation.selection import select_inputs
 from musigma.functional.noise import check_seed
 from musigma.functional.objectives import gaussian_nll
 from musigma.functional.scores import check_share
+from musigma.images.decoding import declared_size
 from musigma.model import Model
 from musigma.networks import SigmaBranch, WithSigma, with_sigma
 from musigma.networks.black_box import BlackBox, black_box_features
@@ -167,8 +168,10 @@ def wrap(
     if value_range is None and foreign.origin["type"] in TYPES_WITH_RANGE:
         foreign = _choose_range(network, foreign, dataset, protocols[0], options)
         box = _box_of(foreign)
-    report(f"{foreign.origin['name']} enlarges by {foreign.scale}")
+    does = f"enlarges by {foreign.scale}" if foreign.scale > 1 else "keeps the size of pictures"
+    report(f"{foreign.origin['name']} {does}")
     training, calibration_set = _split(dataset, box, held_out, low, protocols, coverage)
+    _check_answers(box, calibration_set, protocols[0])
     learned = learn_sigma(
         box, training, protocols, settings, device=device, progress=progress, report=report
     )
@@ -326,6 +329,27 @@ def _split(
     _check_enough(len(dataset.items), MIN_TRAINING, f"{dataset.name}, to learn from,")
     _check_enough(len(calibration_set.items), needed, f"{calibration_set.name}, to calibrate on,")
     return dataset, calibration_set
+
+
+def _check_answers(box: BlackBox, dataset: Dataset, protocol: Protocol) -> None:
+    """Ask about one whole picture of the calibration before the learning begins.
+
+    Some networks take only pictures whose sides are multiples of a number. So the sides of this
+    picture have the fewest factors of two.
+    """
+
+    def evenness(item: Item) -> int:
+        size = declared_size(item.target)
+        sides = (size.height // box.scale, size.width // box.scale)
+        return min((side & -side) for side in sides)
+
+    degraded = read_pair(min(dataset.items, key=evenness), protocol).degraded
+    try:
+        with torch.inference_mode():
+            box.ask(degraded)
+    except ConfigError as error:
+        advice = "a network for special sizes needs a Python function that pads and crops"
+        raise ConfigError(f"{error}; {advice}") from error
 
 
 def split_pictures(dataset: Dataset, needed: int) -> tuple[Dataset, Dataset]:

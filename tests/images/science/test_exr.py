@@ -83,3 +83,52 @@ def test_damaged_pixels_are_refused_and_nothing_is_printed(tmp_path, capsys):
     with pytest.raises(ImageError, match="cannot be read as EXR"):
         restored(bicubic(2), tmp_path / "a.exr")
     assert capsys.readouterr().out == ""
+
+
+def test_errors_that_a_file_has_are_replaced_by_new_ones(tmp_path):
+    planes = bright(np.float16)
+    old = {f"sigma.{name}": np.full((18, 25), 9, np.float32) for name in planes}
+    write(tmp_path / "a.exr", planes | old | {"sigma.x": planes["R"]})
+    done = restored(unchanged(), tmp_path / "a.exr")
+    assert done.science.bands == ["B", "G", "R", "sigma.x"]
+    assert done.warnings[-1].endswith("parts of the file: the errors that it had.")
+    result = channels_of(done.output)
+    assert result.keys() == planes.keys() | old.keys() | {"sigma.x", "sigma.sigma.x"}
+    assert all((result[name] != 9).all() for name in old)
+
+
+def test_object_numbers_in_floating_point_are_repeated(tmp_path):
+    numbers = np.random.default_rng(0).integers(2**23, 2**30, (18, 25), np.uint32)
+    numbers = numbers.view(np.float32)
+    planes = {f"crypto00.{letter}": numbers for letter in "rgba"}
+    names = {"cryptomatte/1/name": "crypto", "cryptomatte/1/hash": "MurmurHash3_32"}
+    write(tmp_path / "a.exr", bright(np.float16) | planes, **names)
+    done = restored(bicubic(2), tmp_path / "a.exr")
+    assert done.science.bands == ["B", "G", "R"]
+    result = channels_of(done.output)
+    for name in planes:
+        np.testing.assert_array_equal(result[name], numbers.repeat(2, 0).repeat(2, 1))
+
+
+def test_colours_of_layers_with_small_letters_go_jointly(tmp_path):
+    planes = {f"beauty.{n}": p for n, p in bright(np.float16, "rgb").items()}
+    write(tmp_path / "a.exr", planes)
+    assert (
+        restored(unchanged(), tmp_path / "a.exr").science.applied == "red, green and blue jointly"
+    )
+
+
+def test_several_parts_are_refused(tmp_path):
+    header = {"compression": exr.ZIP_COMPRESSION, "type": exr.scanlineimage}
+    parts = [exr.Part(dict(header), bright(np.float16), name) for name in ("left", "right")]
+    exr.File(parts).write(str(tmp_path / "a.exr"))
+    with pytest.raises(ImageError, match="has 2 parts, and one is expected; write the part as"):
+        restored(bicubic(2), tmp_path / "a.exr")
+
+
+def test_values_far_beyond_the_range_are_told(tmp_path):
+    write(tmp_path / "a.exr", {"Z": waves(18, 25, low=500, high=600).astype(np.float32)})
+    (warning,) = restored(bicubic(2), tmp_path / "a.exr").warnings
+    assert warning.startswith("Values of a plane lie around 5")
+    assert warning.endswith("and the network knows the range of 0 to 1; --range suits better.")
+    assert restored(bicubic(2), tmp_path / "a.exr", value_range=(0, 600)).warnings == []

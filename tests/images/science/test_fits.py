@@ -139,3 +139,100 @@ def test_a_compressed_picture(tmp_path):
         np.testing.assert_array_equal(result["SCI"].data, data)
         assert result["SCI"].header["CRPIX1"] == 14.0
         assert "ZCMPTYPE" not in result["SCI"].header
+
+
+def linear_header(**others):
+    header = header_of_a_sky(CTYPE1="RA---TAN", CTYPE2="DEC--TAN")
+    for key in ("A_ORDER", "B_ORDER", "A_2_0", "B_1_1"):
+        del header[key]
+    header.update(others)
+    return header
+
+
+def test_a_wcs_that_is_inherited_from_the_first_header(tmp_path):
+    data, header = waves(18, 25).astype(np.float32), linear_header()
+    extension = fits.ImageHDU(data, fits.Header({"INHERIT": True, "GAIN": 2.0}))
+    fits.HDUList([fits.PrimaryHDU(header=header), extension]).writeto(tmp_path / "a.fits")
+    done = restored(bicubic(2), tmp_path / "a.fits")
+    after = fits.getheader(done.output, "SCI")
+    assert after["GAIN"] == 2
+    assert "INHERIT" not in after
+    check_same_sky(WCS(header), WCS(after), 2, (18, 25))
+
+
+def test_a_cube_whose_axes_are_mixed(tmp_path):
+    header = fits.Header({"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CTYPE3": "VELO"})
+    header.update({"CRVAL1": 10.0, "CRVAL2": 40.0, "CRVAL3": 5.0, "CRPIX1": 3.0, "CRPIX3": 1.0})
+    header.update({"CDELT1": -1e-4, "CDELT2": 1e-4, "CDELT3": 100.0, "PC1_3": 0.01, "PC3_1": 0.02})
+    data = np.stack([waves(18, 25, seed=n) for n in range(3)]).astype(np.float32)
+    fits.PrimaryHDU(data, header).writeto(tmp_path / "a.fits")
+    done = restored(bicubic(2), tmp_path / "a.fits")
+    before, after = WCS(header), WCS(fits.getheader(done.output, "SCI"))
+    for x, y in ((0, 0), (7, 3), (24, 17)):
+        world = before.all_pix2world([[x, y, 1]], 0)
+        same = after.all_pix2world([[2 * x + 0.5, 2 * y + 0.5, 1]], 0)
+        np.testing.assert_allclose(same, world, atol=1e-10)
+
+
+def test_steps_without_a_kind_of_axis_and_pixels_of_the_detector(tmp_path):
+    header = fits.Header({"CRPIX1": 5.0, "CDELT1": 0.2, "CDELT2": 0.4, "LTV1": -100.0})
+    fits.PrimaryHDU(waves(18, 25).astype(np.float32), header).writeto(tmp_path / "a.fits")
+    after = fits.getheader(restored(bicubic(2), tmp_path / "a.fits").output, "SCI")
+    assert (after["CRPIX1"], after["CDELT1"], after["CDELT2"]) == (9.5, 0.1, 0.2)
+    # The first pixel is number 101 of the detector; its centre is at 1.5 of the result.
+    assert after["LTM1_1"] * 101 + after["LTV1"] == 1.5
+
+
+def test_scaled_integers_declare_no_range(tmp_path):
+    raw = waves(18, 25, high=3000).astype(np.int16)
+    fits.PrimaryHDU(raw).writeto(tmp_path / "a.fits")
+    with fits.open(tmp_path / "a.fits", mode="update", do_not_scale_image_data=True) as file:
+        file[0].header["BSCALE"], file[0].header["BZERO"] = 0.003, -7.5
+    done = restored(unchanged(), tmp_path / "a.fits")
+    assert done.science.range_origin == "measured in the file"
+    with fits.open(tmp_path / "a.fits") as source, fits.open(done.output) as result:
+        np.testing.assert_array_equal(result["SCI"].data, source[0].data)
+
+
+@pytest.mark.parametrize(
+    ("card", "text"),
+    [
+        ("CRPIX1  = '11.3    '", "CRPIX1 is '11.3', where a number was expected"),
+        ("CRPIX1  = 12,5 nonsense", "cannot be read as FITS"),
+        ("CTYPE1  = 'WAVE-TAB'", "its WCS has distortion tables"),
+        ("CPDIS1  = 'LOOKUP  '", "its WCS has distortion tables"),
+    ],
+)
+def test_a_wcs_that_cannot_be_scaled_is_refused(tmp_path, card, text):
+    header = linear_header(CPDIS1=1)
+    fits.PrimaryHDU(waves(18, 25).astype(np.float32), header).writeto(tmp_path / "a.fits")
+    data = (tmp_path / "a.fits").read_bytes()
+    place = data.index(card[:9].encode())
+    if "CPDIS1" not in card:
+        other = data.index(b"CPDIS1  =")
+        data = data[:other] + b" " * 80 + data[other + 80 :]
+    (tmp_path / "a.fits").write_bytes(data[:place] + card.ljust(80).encode() + data[place + 80 :])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(ImageError, match=text):
+            restored(bicubic(2), tmp_path / "a.fits")
+
+
+def test_extensions_of_one_name_are_told_apart(tmp_path):
+    data = waves(18, 25).astype(np.float32)
+    hdus = [fits.ImageHDU(data, name="SCI", ver=n) for n in (1, 2)]
+    fits.HDUList([fits.PrimaryHDU(), *hdus]).writeto(tmp_path / "a.fits")
+    (warning,) = restored(bicubic(2), tmp_path / "a.fits").warnings
+    assert warning == "The result does not have these parts of the file: the extension SCI,2."
+
+
+@pytest.mark.parametrize("kind", ["RICE_1", "GZIP_2", "HCOMPRESS_1"])
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "float32"])
+def test_compressed_types(tmp_path, kind, dtype):
+    data = waves(18, 25, high=200).astype(dtype)
+    hdus = [fits.PrimaryHDU(), fits.CompImageHDU(data, compression_type=kind)]
+    fits.HDUList(hdus).writeto(tmp_path / "a.fits.fz")
+    done = restored(unchanged(), tmp_path / "a.fits.fz")
+    with fits.open(tmp_path / "a.fits.fz") as source, fits.open(done.output) as result:
+        assert result["SCI"].data.dtype.newbyteorder("=") == np.dtype(dtype)
+        np.testing.assert_array_equal(result["SCI"].data, source[1].data)

@@ -277,3 +277,98 @@ def test_a_damaged_file_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(ImageError, match=r"a\.tif: "):
         restored(bicubic(2), tmp_path / "a.tif")
     assert not list(tmp_path.glob("out/*"))
+
+
+def test_a_result_can_be_restored_again(tmp_path):
+    bands = stack(2)
+    write_geotiff(tmp_path / "a.tif", bands)
+    first = restored(unchanged(), tmp_path / "a.tif").output.rename(tmp_path / "b.tif")
+    done = restored(unchanged(), first)
+    assert done.warnings[-1].endswith("parts of the file: the errors that it had.")
+    with rasterio.open(first) as source, rasterio.open(done.output) as result:
+        names = (None, None, "sigma band 1", "sigma band 2")
+        assert source.descriptions == result.descriptions == names
+        np.testing.assert_array_equal(result.read(), source.read())
+
+
+def test_colours_in_another_order_stay_in_it(tmp_path):
+    from rasterio.enums import ColorInterp
+
+    order = [ColorInterp.blue, ColorInterp.green, ColorInterp.red, ColorInterp.undefined]
+    write_geotiff(tmp_path / "a.tif", stack(4))
+    with rasterio.open(tmp_path / "a.tif", "r+") as source:
+        source.colorinterp = order
+    done = restored(unchanged(), tmp_path / "a.tif")
+    assert done.science.applied.startswith("red, green and blue jointly; other bands")
+    with rasterio.open(done.output) as result:
+        assert list(result.colorinterp[:4]) == order
+
+
+def test_groups_of_tags_and_the_resolution(tmp_path):
+    write_geotiff(tmp_path / "a.tif", stack(1))
+    with rasterio.open(tmp_path / "a.tif", "r+") as source:
+        source.update_tags(ns="MISSION", ORBIT="7")
+        source.update_tags(1, ns="SENSOR", GAIN="0.5")
+        source.update_tags(TIFFTAG_XRESOLUTION="300", TIFFTAG_YRESOLUTION="150")
+    with rasterio.open(restored(bicubic(2), tmp_path / "a.tif").output) as result:
+        assert result.tags(ns="MISSION") == {"ORBIT": "7"}
+        assert result.tags(1, ns="SENSOR") == {"GAIN": "0.5"}
+        assert float(result.tags()["TIFFTAG_XRESOLUTION"]) == 600
+        assert float(result.tags()["TIFFTAG_YRESOLUTION"]) == 300
+
+
+def write_pages(path, **options):
+    tifffile = pytest.importorskip("tifffile", reason="needs tifffile (musigma[science])")
+    with tifffile.TiffWriter(path) as file:
+        for page in stack(3):
+            file.write(page, metadata=None, **options)
+
+
+def test_further_pages_are_named_or_refused(tmp_path):
+    pixel, corner = (10.0, 10.0, 0.0), (0.0, 0.0, 0.0, 5e5, 54e5, 0.0)
+    write_pages(
+        tmp_path / "a.tif", extratags=[(33550, "d", 3, pixel, True), (33922, "d", 6, corner, True)]
+    )
+    done = restored(bicubic(2), tmp_path / "a.tif", value_range=(0, 10_000))
+    assert done.warnings == ["The result does not have these parts of the file: its further pages."]
+    write_pages(tmp_path / "b.tif")
+    with pytest.raises(ImageError, match="holds 3 pictures, and one is expected; save the stack"):
+        restored(bicubic(2), tmp_path / "b.tif", value_range=(0, 10_000))
+
+
+@pytest.mark.parametrize("dtype", ["int64", "complex64"])
+def test_samples_of_other_types_are_refused(tmp_path, dtype):
+    write_geotiff(tmp_path / "a.tif", stack(1, dtype))
+    text = f"its samples are {dtype}; store them as 32-bit integers or as floating point"
+    with pytest.raises(ImageError, match=text):
+        restored(bicubic(2), tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "options"),
+    [
+        ("int16", -420, {"nodata": -32768}),
+        ("float32", 250, {"nodata": float(np.finfo(np.float32).min)}),
+        ("uint8", 0, {"nbits": 4}),
+        ("uint32", 0, {"nbits": 20}),
+        ("uint16", 0, {"bigtiff": "YES", "interleave": "pixel", "compress": "lzw", "predictor": 2}),
+        ("uint16", 0, {"endianness": "big", "tiled": True, "blockxsize": 16, "blockysize": 16}),
+        ("float32", 0, {"nbits": 16}),
+    ],
+)
+def test_rare_kinds_of_files(tmp_path, dtype, low, options):
+    high = 15 if options.get("nbits") == 4 else 300
+    bands = waves(21, 30, low=low, high=high).astype(dtype)[None]
+    if options.get("nbits") == 16:
+        bands = bands.astype(np.float16).astype(dtype)
+    if "nodata" in options:
+        bands[0, :3, :4] = options["nodata"]
+    turned = rasterio.Affine.translation(4e5, 5e6) @ rasterio.Affine.rotation(33)
+    write_geotiff(tmp_path / "a.tif", bands, transform=turned, **options)
+    with rasterio.open(restored(unchanged(), tmp_path / "a.tif").output) as result:
+        np.testing.assert_array_equal(result.read(1), bands[0])
+        assert result.nodata == options.get("nodata")
+    with rasterio.open(restored(bicubic(3), tmp_path / "a.tif").output) as result:
+        np.testing.assert_allclose(result.transform @ (16.5, 7.5), turned @ (5.5, 2.5), rtol=1e-12)
+        missing = (result.read_masks(1) == 0).sum()
+    assert missing == (9 * 12 if "nodata" in options else 0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.science import bicubic, restored, unchanged, waves
+from musigma.types import ImageError
 
 tifffile = pytest.importorskip("tifffile", reason="needs tifffile (musigma[science])")
 OME = "{http://www.openmicroscopy.org/Schemas/OME/2016-06}"
@@ -100,3 +101,117 @@ def test_colours_go_jointly(tmp_path, planar):
     assert done.science.applied == "red, green and blue jointly"
     with tifffile.TiffFile(done.output) as file:
         np.testing.assert_array_equal(file.series[0].asarray().reshape(3, 19, 26), data)
+
+
+def write_described(path, data, xml):
+    tifffile.imwrite(path, data, description=xml.encode(), metadata=None, photometric="minisblack")
+
+
+def xml_of(pixels, before="", after=""):
+    """Return the OME-XML of a stack of three pictures."""
+    size = 'SizeX="26" SizeY="19" SizeZ="3" SizeC="1" SizeT="1"'
+    return (
+        f'<OME xmlns="{OME.strip("{}")}">{before}<Image ID="Image:0"><Pixels ID="Pixels:0" '
+        f'DimensionOrder="XYZCT" Type="uint16" {size} {pixels}</Pixels></Image>{after}</OME>'
+    )
+
+
+def test_regions_grow_with_the_pixels(tmp_path):
+    shapes = (
+        '<Rectangle ID="Shape:0" X="4" Y="-5.5" Width="10" Height="6"/>'
+        '<Polygon ID="Shape:1" Points="1,2 3,4 5.5,6e0"/>'
+        '<Label ID="Shape:2" X="1" Y="2" Text="X 12" FontSize="8"/>'
+    )
+    after = f'<ROI ID="ROI:0"><Union>{shapes}</Union></ROI>'
+    write_described(
+        tmp_path / "a.ome.tif",
+        stack("uint16")[0, 0],
+        xml_of('PhysicalSizeX="unknown"><TiffData/>', after=after),
+    )
+    done = restored(bicubic(2), tmp_path / "a.ome.tif")
+    with tifffile.TiffFile(done.output) as file:
+        root = ElementTree.fromstring(file.ome_metadata.encode())
+    names = [child.tag.removeprefix(OME) for child in root]
+    assert names == ["Image", "StructuredAnnotations", "ROI"]  # the order of the schema
+    box, polygon, label = root.find(f"{OME}ROI/{OME}Union")
+    assert [box.get(key) for key in ("X", "Y", "Width", "Height")] == ["8", "-11", "20", "12"]
+    assert polygon.get("Points") == "2,4 6,8 11,12"
+    assert (label.get("X"), label.get("Text"), label.get("FontSize")) == ("2", "X 12", "8")
+    assert root.find(f"{OME}Image/{OME}Pixels").get("PhysicalSizeX") == "unknown"
+
+
+def test_pictures_in_any_order_of_pages(tmp_path):
+    data = stack("uint16")[0, 0]
+    pages = "".join(f'<TiffData IFD="{n}" FirstZ="{2 - n}" PlaneCount="1"/>' for n in range(3))
+    write_described(tmp_path / "a.ome.tif", data, xml_of(f">{pages}"))
+    done = restored(unchanged(), tmp_path / "a.ome.tif")
+    with tifffile.TiffFile(done.output) as file:
+        np.testing.assert_array_equal(file.series[0].asarray(), data[::-1])
+
+
+@pytest.mark.parametrize("compression", ["tiff_lzw", "jpeg"])
+def test_compressions_that_tifffile_leaves_to_others(tmp_path, compression):
+    pytest.importorskip("rasterio", reason="needs rasterio (musigma[science])")
+    from PIL import Image
+
+    picture = waves(19, 26, high=250).astype(np.uint8)
+    tifffile.imwrite(tmp_path / "plain.ome.tif", picture, metadata={"axes": "YX"})
+    with tifffile.TiffFile(tmp_path / "plain.ome.tif") as file:
+        xml = file.ome_metadata
+    Image.fromarray(picture).save(
+        tmp_path / "a.ome.tif", compression=compression, tiffinfo={270: xml}
+    )
+    with Image.open(tmp_path / "a.ome.tif") as image:
+        expected = np.asarray(image)
+    done = restored(unchanged(), tmp_path / "a.ome.tif")
+    with tifffile.TiffFile(done.output) as file:
+        np.testing.assert_array_equal(file.series[0].asarray(), expected)
+
+
+def test_opacity_beside_colours_is_not_restored(tmp_path):
+    data = np.stack([waves(19, 26, high=250, seed=n) for n in range(4)], 2).astype(np.uint8)
+    alpha = {"photometric": "rgb", "extrasamples": ["unassalpha"]}
+    tifffile.imwrite(tmp_path / "a.ome.tif", data, metadata={"axes": "YXS"}, **alpha)
+    done = restored(unchanged(), tmp_path / "a.ome.tif")
+    assert done.science.applied == "red, green and blue jointly"
+    with tifffile.TiffFile(done.output) as file:
+        np.testing.assert_array_equal(np.moveaxis(file.series[0].asarray(), 0, 2), data)
+        assert [int(code) for code in file.pages[0].extrasamples] == [2]
+        errors = file.series[1].asarray()
+    assert (errors[:3] > 0).all()
+    assert np.isnan(errors[3]).all()
+
+
+def test_a_pyramid_and_other_series_are_named(tmp_path):
+    data = stack("uint16")[0, 0]
+    with tifffile.TiffWriter(tmp_path / "a.ome.tif", ome=True) as file:
+        file.write(data, subifds=1, metadata={"axes": "ZYX"}, photometric="minisblack")
+        file.write(data[:, ::2, ::2], subfiletype=1, photometric="minisblack")
+        file.write(data[0], metadata={"axes": "YX", "Name": "label"})
+    (warning,) = restored(unchanged(), tmp_path / "a.ome.tif", value_range=(0, 3000)).warnings
+    assert warning.endswith("the smaller copies of its pyramid, the image series 'label'.")
+
+
+def test_a_result_can_be_restored_again(tmp_path):
+    write_described(tmp_path / "a.ome.tif", stack("uint16")[0, 0], xml_of("><TiffData/>"))
+    first = restored(unchanged(), tmp_path / "a.ome.tif").output.rename(tmp_path / "b.ome.tif")
+    done = restored(unchanged(), first)
+    with tifffile.TiffFile(first) as source, tifffile.TiffFile(done.output) as result:
+        assert result.ome_metadata == source.ome_metadata
+        np.testing.assert_array_equal(result.asarray(series=1), source.asarray(series=1))
+
+
+def test_values_beyond_their_significant_bits_are_kept(tmp_path):
+    data = stack("uint16")[0, 0]
+    write_described(tmp_path / "a.ome.tif", data, xml_of('SignificantBits="10"><TiffData/>'))
+    done = restored(unchanged(), tmp_path / "a.ome.tif")
+    assert done.science.high == 1023
+    with tifffile.TiffFile(done.output) as file:
+        np.testing.assert_array_equal(file.series[0].asarray(), data)
+
+
+def test_a_description_in_another_file_is_refused(tmp_path):
+    xml = f'<OME xmlns="{OME.strip("{}")}"><BinaryOnly MetadataFile="all.companion.ome"/></OME>'
+    write_described(tmp_path / "a.ome.tif", stack("uint16")[0, 0], xml)
+    with pytest.raises(ImageError, match=r"is described in another file, all\.companion\.ome,"):
+        restored(unchanged(), tmp_path / "a.ome.tif")

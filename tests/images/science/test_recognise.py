@@ -1,5 +1,6 @@
 """Scientific files are told by their content; the name and the installed packages do not matter."""
 
+import gzip
 import struct
 
 import numpy as np
@@ -63,6 +64,22 @@ def test_a_photograph_in_a_tiff_goes_the_usual_way(tmp_path):
     assert done.science is None
     with Image.open(done.output) as result:
         assert (result.size, result.mode) == ((16, 18), "RGB")
+
+
+def test_a_world_file_beside_a_tiff_says_where_it_lies(tmp_path):
+    rasterio = pytest.importorskip("rasterio", reason="needs rasterio (musigma[science])")
+    Image.new("RGB", (8, 9)).save(tmp_path / "map.tif")
+    (tmp_path / "map.tfw").write_text("10\n0\n0\n-10\n500005\n5399995\n")
+    assert science_format(tmp_path / "map.tif") == "GeoTIFF"
+    done = restored(bicubic(), tmp_path / "map.tif")
+    with rasterio.open(done.output) as result:
+        assert result.transform == rasterio.Affine(5, 0, 500_000, 0, -5, 5_400_000)
+
+
+def test_what_gzip_has_compressed_is_named(tmp_path):
+    (tmp_path / "a.fits").write_bytes(gzip.compress(b"SIMPLE  ="))
+    with pytest.raises(ImageError, match="is compressed by gzip; unpack it"):
+        restored(bicubic(), tmp_path / "a.fits")
 
 
 def test_a_missing_package_is_named(tmp_path, monkeypatch):

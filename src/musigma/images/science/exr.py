@@ -58,11 +58,15 @@ def read(path: Path, check: Check) -> ScienceImage:
         text = f"has {len(file.parts)} parts, and one is expected"
         raise image_error(path, f"{text}; write the part as a file of its own")
     planes = {name: channel.pixels for name, channel in channels.items()}
+    errors = [name for name in planes if name.removeprefix("sigma.") in planes.keys() - {name}]
+    for name in errors:
+        del planes[name]
     if not planes or any(plane is None or plane.ndim != 2 for plane in planes.values()):
         raise image_error(path, "has deep pixels or no channels; flatten it")
     if len({plane.shape for plane in planes.values()}) != 1:
         raise image_error(path, "has channels of several sizes; write all of them in full size")
     names, arrays = tuple(planes), list(planes.values())
+    roles = tuple(_role(name, array.dtype, header) for name, array in planes.items())
 
     def read_part(plane: int, rows: slice, columns: slice) -> Values:
         return arrays[plane][rows, columns].astype(np.float64)
@@ -73,12 +77,13 @@ def read(path: Path, check: Check) -> ScienceImage:
         shape=(len(names), *arrays[0].shape),
         dtypes=tuple(array.dtype for array in arrays),
         names=names,
-        roles=tuple(_role(name, array.dtype) for name, array in planes.items()),
-        joint=_joint(names),
+        roles=roles,
+        joint=_joint(names, roles),
         declared_range=(0.0, 1.0),
         read=read_part,
         close=lambda: None,
         metadata=_Info(header),
+        left_out=("the errors that it had",) if errors else (),
     )
 
 
@@ -134,17 +139,25 @@ def error_name(channel: str) -> str:
     return f"sigma.{channel}"
 
 
-def _role(name: str, dtype: np.dtype[Any]) -> Role:
-    if dtype.kind == "u":
+def _role(name: str, dtype: np.dtype[Any], header: dict[str, Any]) -> Role:
+    if dtype.kind == "u" or name.startswith(_cryptomattes(header)):
         return "labels"
-    return "opacity" if name.rpartition(".")[2] == "A" else "values"
+    return "opacity" if name.rpartition(".")[2] in ("A", "a") else "values"
 
 
-def _joint(names: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+def _cryptomattes(header: dict[str, Any]) -> tuple[str, ...]:
+    """Return how the channels begin that hold object numbers in the form of floating point."""
+    keys = [key for key in header if key.startswith("cryptomatte/") and key.endswith("/name")]
+    return tuple(str(header[key]) for key in keys)
+
+
+def _joint(names: tuple[str, ...], roles: tuple[Role, ...]) -> tuple[tuple[int, ...], ...]:
     """Return red, green and blue of each layer that has all three."""
+    values = {name for name, role in zip(names, roles, strict=True) if role == "values"}
     layers = dict.fromkeys(name.rpartition(".")[0] for name in names)
-    triples = [[f"{layer}.{c}" if layer else c for c in "RGB"] for layer in layers]
-    return tuple(tuple(map(names.index, t)) for t in triples if set(t) <= set(names))
+    colours = [(layer, letters) for layer in layers for letters in ("RGB", "rgb")]
+    triples = [[f"{layer}.{c}" if layer else c for c in letters] for layer, letters in colours]
+    return tuple(tuple(map(names.index, t)) for t in triples if set(t) <= values)
 
 
 def _scaled(header: dict[str, Any], result: Result) -> dict[str, Any]:

@@ -29,8 +29,10 @@ _POSITION = re.compile(
 _OF_THE_VALUES = ("BSCALE", "BZERO", "BLANK", "BUNIT", "DATAMIN", "DATAMAX", "EXTNAME", "EXTVER")
 _OUTDATED = ("DATAMIN", "DATAMAX", "CHECKSUM", "DATASUM", "EXTNAME", "INHERIT", "EXTEND")
 _TABLES = re.compile(r"(CPDIS|CQDIS|D2IMDIS)\d")
+_TABLE_AXIS = re.compile(r"CTYPE\d+[A-Z]?")
 _COEFFICIENT = re.compile(r"(?:A|B|AP|BP)_(\d)_(\d)")
 _MATRIX = re.compile(r"(CD|PC)(\d)_(\d)([A-Z]?)")
+_AXIS = re.compile(r"(?:CRPIX|CRVAL|CDELT|CTYPE)[12]([A-Z]?)")
 
 
 @dataclass(frozen=True)
@@ -92,10 +94,11 @@ def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
     if hdu is None:
         raise image_error(path, "holds no picture: no part of it has two axes or more")
     check(math.prod(hdu.shape[-2:]), _bytes_at_once(hdu))
-    header = hdu.header
-    if any(_TABLES.fullmatch(key) for key in header):
+    header = _inherited(file, hdu)
+    if _has_tables(header):
         text = "its WCS has distortion tables, which are not scaled here"
         raise image_error(path, f"{text}; remove them, or resample it to a WCS without them")
+    scale_wcs(header.copy(), 2)  # refuse one that cannot be scaled before the work begins
     if header["BITPIX"] not in _DTYPES:
         raise image_error(path, "its values are 64-bit integers; store them as floating point")
     data = hdu.data
@@ -182,27 +185,39 @@ def scale_wcs(header: Any, scale: int) -> None:
         header: An astropy header, which is changed.
         scale: Zoom factor.
     """
-    for suffix in ("", *"ABCDEFGHIJKLMNOPQRSTUVWXYZ"):
-        if any(f"{key}{axis}{suffix}" in header for key in ("CTYPE", "CRVAL") for axis in (1, 2)):
-            _scale_axes(header, suffix, scale)
+    matrices = [match for key in header if (match := _MATRIX.fullmatch(key))]
+    axes = [match for key in header if (match := _AXIS.fullmatch(key))]
+    for suffix in dict.fromkeys([*(match[1] for match in axes), *(match[4] for match in matrices)]):
+        has_cd = any(match[1] == "CD" and match[4] == suffix for match in matrices)
+        for axis in "12":
+            _multiply(header, f"CRPIX{axis}{suffix}", scale, centre=0.5, default=0.0)
+            if not has_cd:
+                _multiply(header, f"CDELT{axis}{suffix}", 1 / scale, default=1.0)
     for key in list(header):
         if matrix := _MATRIX.fullmatch(key):
-            header[key] *= _matrix_factor(matrix, scale)
+            _multiply(header, key, _matrix_factor(matrix, scale))
         elif powers := _COEFFICIENT.fullmatch(key):
-            header[key] *= float(scale) ** (1 - int(powers[1]) - int(powers[2]))
+            _multiply(header, key, float(scale) ** (1 - int(powers[1]) - int(powers[2])))
+    _scale_physical(header, scale)
 
 
-def _scale_axes(header: Any, suffix: str, scale: int) -> None:
-    has_matrix = any(
-        (match := _MATRIX.fullmatch(key)) and match[1] == "CD" and match[4] == suffix
-        for key in header
-    )
-    for axis in (1, 2):
-        key = f"CRPIX{axis}{suffix}"
-        header[key] = (header.get(key, 0.0) - 0.5) * scale + 0.5
-        if not has_matrix:
-            key = f"CDELT{axis}{suffix}"
-            header[key] = header.get(key, 1.0) / scale
+def _scale_physical(header: Any, scale: int) -> None:
+    """Scale the pixel numbers of the detector (IRAF): the image is LTM times these plus LTV."""
+    if not any(key.startswith(("LTV", "LTM")) for key in header):
+        return
+    for axis in "12":
+        _multiply(header, f"LTM{axis}_{axis}", scale, default=1.0)
+        _multiply(header, f"LTV{axis}", scale, centre=0.5, default=0.0)
+
+
+def _multiply(
+    header: Any, key: str, factor: float, *, centre: float = 0.0, default: float = 0.0
+) -> None:
+    """Multiply the distance of a number from `centre`; a keyword that is absent has a default."""
+    number = header.get(key, default)
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise ValueError(f"{key} is {number!r}, where a number was expected")
+    header[key] = (number - centre) * factor + centre
 
 
 def _matrix_factor(matrix: re.Match[str], scale: int) -> float:
@@ -228,10 +243,33 @@ def _bytes_at_once(hdu: Any) -> int:
     return 2 * math.prod(hdu.shape) * abs(int(hdu.header["BITPIX"])) // 8
 
 
+def _inherited(file: Any, hdu: Any) -> Any:
+    """Return the header of a part, with the keywords of the first one if it inherits them."""
+    if hdu is file[0] or hdu.header.get("INHERIT") is not True:
+        return hdu.header
+    header = hdu.header.copy()
+    for card in file[0].header.copy(strip=True).cards:
+        if card.keyword not in (*header, "COMMENT", "HISTORY", ""):
+            header.append(card)
+    return header
+
+
+def _has_tables(header: Any) -> bool:
+    """Return whether a WCS looks up positions in tables, which are parts of their own."""
+    return any(
+        _TABLES.fullmatch(key) or (_TABLE_AXIS.fullmatch(key) and str(header[key])[4:] == "-TAB")
+        for key in header
+    )
+
+
 def _others(file: Any, chosen: Any) -> tuple[str, ...]:
-    numbered = enumerate(file)
-    others = [(n, hdu) for n, hdu in numbered if hdu is not chosen and hdu.header.get("NAXIS", 0)]
-    return tuple(f"the extension {hdu.name or n}" for n, hdu in others)
+    names = [hdu.name for hdu in file]
+    parts = []
+    for number, hdu in enumerate(file):
+        if hdu is not chosen and hdu.header.get("NAXIS", 0):
+            version = f",{hdu.ver}" if names.count(hdu.name) > 1 else ""
+            parts.append(f"the extension {hdu.name}{version}" if hdu.name else f"part {number}")
+    return tuple(parts)
 
 
 def _info_of(file: Any, header: Any, data: Any) -> _Info:
@@ -256,9 +294,10 @@ def _declared_range(info: _Info) -> tuple[float, float] | None:
         return None
     limits = np.iinfo(info.dtype)
     # Unsigned integers are stored as signed ones with an offset of half the range.
-    lowest = limits.min if info.zero else 0
-    ends = (lowest * info.gain + info.zero, float(limits.max) * info.gain + info.zero)
-    return min(ends), max(ends)
+    is_unsigned = info.zero == -float(limits.min)
+    if info.gain != 1 or not (info.zero == 0 or is_unsigned):
+        return None  # the integers are steps of another quantity
+    return 0.0, float(limits.max) + info.zero
 
 
 def _primary_header(info: _Info, result: Result) -> Any:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
-from musigma.images.science.samples import declared_range_of, encode
+from musigma.images.science.samples import declared_range_of, encode, unusable_samples
 from musigma.types import ImageError, first_line
 
 BLOCK = 256
@@ -33,17 +33,39 @@ STEPS_OF_8_BIT = 4
 _MASK = 0  # stands for the mask among the numbers of bands
 _LOSSLESS = ("deflate", "lzw", "zstd", "packbits", "lzma")
 _COLOURS = ("red", "green", "blue")
+_NOTES = "MUSIGMA_"  # begins the names of the tags that tell about a result
+_RESOLUTIONS = ("TIFFTAG_XRESOLUTION", "TIFFTAG_YRESOLUTION")  # pixels for each inch or centimetre
+_OF_GDAL = ("IMAGE_STRUCTURE", "DERIVED_SUBDATASETS", "SUBDATASETS", "RPC", "GEOLOCATION")
+"""Groups of tags that tell about the file itself, or that GDAL writes from other settings."""
 
 
 @dataclass(frozen=True)
 class _Info:
-    """What the result takes over from the source."""
+    """What the result takes over from the source.
 
+    Attributes:
+        bands: Numbers of the bands that are restored, from 1.
+        profile: Settings of the file that is written.
+        nodata: The sample of a missing value.
+        bits: Bits of a sample, where these are fewer than its type has.
+        tags: Tags of the file, by the name of their group; the main group has none.
+        band_tags: The same for each band.
+        descriptions: Names of the bands.
+        units: Of the values of each band.
+        scales: Factor from samples to values of each band.
+        offsets: What is added to these.
+        colours: What each band is shown as.
+        gcps: Ground control points and their CRS.
+        rpcs: Rational polynomial coefficients.
+        has_mask: Whether the file has a mask.
+    """
+
+    bands: tuple[int, ...]
     profile: dict[str, Any]
     nodata: float | None
     bits: int | None
-    tags: dict[str, str]
-    band_tags: list[dict[str, str]]
+    tags: dict[str, dict[str, str]]
+    band_tags: list[dict[str, dict[str, str]]]
     descriptions: tuple[str | None, ...]
     units: tuple[str | None, ...]
     scales: tuple[float, ...]
@@ -89,14 +111,14 @@ def _opened(path: Path, dataset: Any, check: Check) -> ScienceImage:
     from rasterio.windows import Window
 
     check(dataset.height * dataset.width, _block_bytes(dataset))
-    info = _info_of(dataset)
     dtype = np.dtype(dataset.dtypes[0])
     _check(path, dataset, dtype)
+    info = _info_of(dataset)
 
     def read_part(plane: int, rows: slice, columns: slice) -> Values:
         window = Window.from_slices(rows, columns)
         try:
-            samples = dataset.read(plane + 1, window=window)
+            samples = dataset.read(info.bands[plane], window=window)
         except Exception as error:
             text = f"its pixels cannot be read ({first_line(error)})"
             raise image_error(path, text) from error
@@ -104,24 +126,25 @@ def _opened(path: Path, dataset: Any, check: Check) -> ScienceImage:
         if info.nodata is not None:
             values[samples == info.nodata] = np.nan
         if info.has_mask:
-            values[dataset.read_masks(plane + 1, window=window) == 0] = np.nan
+            mask = dataset.read_masks(info.bands[plane], window=window)
+            values[mask == 0] = np.nan
         return values
 
-    names = [name or f"band {index}" for index, name in enumerate(dataset.descriptions, 1)]
-    colours = [colour.name for colour in dataset.colorinterp]
+    names = [name or f"band {n}" for n, name in zip(info.bands, info.descriptions, strict=True)]
+    colours = [colour.name for colour in info.colours]
     return ScienceImage(
         path=path,
         format="GeoTIFF",
-        shape=(dataset.count, dataset.height, dataset.width),
-        dtypes=(dtype,) * dataset.count,
+        shape=(len(names), dataset.height, dataset.width),
+        dtypes=(dtype,) * len(names),
         names=tuple(names),
         roles=tuple(_role(colour) for colour in colours),
         joint=_joint(colours),
-        declared_range=declared_range_of(dtype, info.bits) or _statistics_range(info.band_tags),
+        declared_range=declared_range_of(dtype, info.bits) or _statistics_range(info),
         read=read_part,
         close=dataset.close,
         metadata=info,
-        left_out=("the overviews",) if dataset.overviews(1) else (),
+        left_out=_left_out(dataset, info),
     )
 
 
@@ -221,9 +244,29 @@ def _quiet() -> Iterator[None]:
         yield
 
 
+def _bands_of(dataset: Any) -> tuple[int, ...]:
+    """Return the numbers of all bands, without the errors of an earlier restoration."""
+    numbered = list(enumerate(dataset.descriptions, 1))
+    if f"{_NOTES}QUANTITY" not in dataset.tags():
+        return tuple(band for band, _ in numbered)
+    return tuple(band for band, name in numbered if (name or "").split(" ")[0] != "sigma")
+
+
+def _left_out(dataset: Any, info: _Info) -> tuple[str, ...]:
+    parts = {
+        "the overviews": dataset.overviews(1),
+        "its further pages": len(dataset.subdatasets) > 1,
+        "the errors that it had": len(info.bands) < dataset.count,
+    }
+    return tuple(name for name, is_there in parts.items() if is_there)
+
+
 def _info_of(dataset: Any) -> _Info:
     from rasterio.enums import MaskFlags
 
+    bands = _bands_of(dataset)
+    colours = tuple(dataset.colorinterp[band - 1] for band in bands)
+    is_photo = tuple(colour.name for colour in colours[:3]) == _COLOURS
     bits = dataset.tags(1, ns="IMAGE_STRUCTURE").get("NBITS")
     compression = str(dataset.profile.get("compress", "")).lower()
     profile = {
@@ -237,24 +280,24 @@ def _info_of(dataset: Any) -> _Info:
         "blockysize": BLOCK,
         "interleave": "band",  # so that bands can be written one after the other
         "bigtiff": "IF_SAFER",
-        "photometric": "RGB" if _joint([c.name for c in dataset.colorinterp]) else "MINISBLACK",
+        "photometric": "RGB" if is_photo else "MINISBLACK",  # of the first three bands
     }
     if compression:
         profile["compress"] = compression if compression in _LOSSLESS else "deflate"
     if bits is not None:
         profile["nbits"] = int(bits)
-    bands = range(1, dataset.count + 1)
     return _Info(
+        bands=bands,
         profile=profile,
         nodata=dataset.nodata,
         bits=None if bits is None else int(bits),
-        tags=dataset.tags(),
-        band_tags=[dataset.tags(band) for band in bands],
-        descriptions=dataset.descriptions,
-        units=dataset.units,
-        scales=dataset.scales,
-        offsets=dataset.offsets,
-        colours=dataset.colorinterp,
+        tags=_tags_of(dataset, 0),
+        band_tags=[_tags_of(dataset, band) for band in bands],
+        descriptions=tuple(dataset.descriptions[band - 1] for band in bands),
+        units=tuple(dataset.units[band - 1] for band in bands),
+        scales=tuple(dataset.scales[band - 1] for band in bands),
+        offsets=tuple(dataset.offsets[band - 1] for band in bands),
+        colours=colours,
         gcps=dataset.gcps,
         rpcs=dataset.rpcs,
         has_mask=[MaskFlags.per_dataset] in dataset.mask_flag_enums,
@@ -269,12 +312,29 @@ def _block_bytes(dataset: Any) -> int:
     return int(2 * rows * columns * num_bands * np.dtype(dataset.dtypes[0]).itemsize)
 
 
+def _tags_of(dataset: Any, band: int) -> dict[str, dict[str, str]]:
+    """Return the tags of a band, or of the file (band 0), by the name of their group."""
+    groups = [g for g in dataset.tag_namespaces(band) if g not in _OF_GDAL and ":" not in g]
+    tags = {group: dict(dataset.tags(band, ns=group)) for group in groups}
+    return {"": dict(dataset.tags(band)), **tags}
+
+
 def _check(path: Path, dataset: Any, dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "iuf" or (dtype.kind != "f" and dtype.itemsize > 4):
-        raise image_error(path, f"its samples are {dtype}; expected integers or floating point")
+        raise image_error(path, unusable_samples(dtype))
     if "palette" in [colour.name for colour in dataset.colorinterp]:
         text = "its values are classes with a colour table, which a network cannot restore"
         raise image_error(path, f"{text}; give a raster of measured values")
+    num_pages = len(dataset.subdatasets)
+    if num_pages > 1 and not _is_placed(dataset):
+        text = f"holds {num_pages} pictures, and one is expected"
+        raise image_error(path, f"{text}; save the stack as OME-TIFF, or each picture by itself")
+
+
+def _is_placed(dataset: Any) -> bool:
+    """Return whether a file says where on the ground it lies."""
+    is_transformed = not dataset.transform.is_identity
+    return bool(is_transformed or dataset.crs or dataset.gcps[0] or dataset.rpcs)
 
 
 def _role(colour: str) -> Role:
@@ -287,11 +347,11 @@ def _joint(colours: list[str]) -> tuple[tuple[int, ...], ...]:
     return (tuple(colours.index(colour) for colour in _COLOURS),)
 
 
-def _statistics_range(band_tags: list[dict[str, str]]) -> tuple[float, float] | None:
+def _statistics_range(info: _Info) -> tuple[float, float] | None:
     """Return the range of all bands, where every band has statistics."""
     try:
-        low = min(float(tags["STATISTICS_MINIMUM"]) for tags in band_tags)
-        high = max(float(tags["STATISTICS_MAXIMUM"]) for tags in band_tags)
+        low = min(float(tags[""]["STATISTICS_MINIMUM"]) for tags in info.band_tags)
+        high = max(float(tags[""]["STATISTICS_MAXIMUM"]) for tags in info.band_tags)
     except (KeyError, ValueError):
         return None
     return (low, high) if math.isfinite(low) and low < high < math.inf else None
@@ -316,11 +376,21 @@ def _describe(dataset: Any, image: ScienceImage, result: Result) -> None:
     dataset.units = [unit or "" for unit in (*info.units, *(info.units[p] for p in errors))]
     dataset.scales = [*info.scales, *(info.scales[plane] * step for plane in errors)]
     dataset.offsets = [*info.offsets, *[0.0] * len(errors)]
-    dataset.update_tags(**info.tags, **{f"MUSIGMA_{k.upper()}": v for k, v in result.notes.items()})
-    for band, tags in enumerate(info.band_tags, 1):
-        kept = {key: text for key, text in tags.items() if not key.startswith("STATISTICS_")}
-        dataset.update_tags(band, **kept)
+    for group, tags in info.tags.items():
+        dataset.update_tags(ns=group or None, **_scaled_tags(tags, result.scale))
+    dataset.update_tags(**{f"{_NOTES}{key.upper()}": text for key, text in result.notes.items()})
+    for band, groups in enumerate(info.band_tags, 1):
+        for group, tags in groups.items():
+            kept = {key: text for key, text in tags.items() if not key.startswith("STATISTICS_")}
+            dataset.update_tags(band, ns=group or None, **kept)
     _place(dataset, info, result.scale)
+
+
+def _scaled_tags(tags: dict[str, str], scale: int) -> dict[str, str]:
+    """Return the tags of the result: smaller pixels, and no notes about an earlier one."""
+    kept = {key: text for key, text in tags.items() if not key.startswith(_NOTES)}
+    finer = {key: f"{float(kept[key]) * scale:g}" for key in _RESOLUTIONS if key in kept}
+    return kept | finer
 
 
 def _place(dataset: Any, info: _Info, scale: int) -> None:

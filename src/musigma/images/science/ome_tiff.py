@@ -4,9 +4,8 @@ The OME-XML of the source is kept. Sizes in pixels and physical sizes of a pixel
 the series of errors is added, which is float32 whatever the type of the picture is.
 """
 
-import copy
 import logging
-import re
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,27 +20,56 @@ from numpy.typing import NDArray
 
 from musigma.images.file_checks import check_tiff_parts
 from musigma.images.listing import atomic_write, image_error
-from musigma.images.science.image import Check, Result, ScienceImage, Values
+from musigma.images.science import ome_xml
+from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
 from musigma.images.science.ome_checks import check_page, check_stack, chunk_bytes
-from musigma.images.science.samples import RawPlanes, declared_range_of, encode
+from musigma.images.science.samples import (
+    RawPlanes,
+    declared_range_of,
+    encode,
+    unusable_samples,
+)
 from musigma.types import ImageError, first_line
 
 _BIG = 2**32 - 2**25  # a classic TIFF has 32-bit offsets
-_NO_PIXELS = ("BinData", "TiffData", "MetadataOnly")
-_MAX_XML = 2**26
+_INTERLEAVED = 1  # the value of the tag PlanarConfiguration
+_WHITE_IS_ZERO, _RGB, _YCBCR = 0, 2, 6  # of the tag PhotometricInterpretation
+_ALPHA = (1, 2)  # of the tag ExtraSamples
 _NO_OTHER_FORMATS: Any = dict.fromkeys(("is_shaped", "is_lsm", "is_mmstack"), False)
 """Formats that tifffile would look for before OME; some of them consist of several files."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Info:
-    """What the result takes over from the source."""
+    """What the result takes over from the source.
+
+    Attributes:
+        xml: Its OME-XML.
+        dtype: Type of its samples.
+        bits: Significant bits of a sample, to which results are limited; `None` as soon as a sample
+            is seen that has more.
+        num_pages: How many pictures it has.
+        is_inverted: Whether small values are white.
+        has_colours: Whether the first three samples of a picture are red, green and blue.
+        extra: Codes of the samples of a picture beside its colours.
+        num_samples: Samples of each pixel of a picture.
+    """
 
     xml: ElementTree.Element
     dtype: np.dtype[Any]
     bits: int | None
     num_pages: int
+    is_inverted: bool
+    has_colours: bool
+    extra: tuple[int, ...]
     num_samples: int
+
+    @property
+    def roles(self) -> tuple[Role, ...]:
+        """What the samples of a picture are."""
+        values: list[Role] = ["values"] * (self.num_samples - len(self.extra))
+        others: list[Role] = ["opacity" if code in _ALPHA else "values" for code in self.extra]
+        return (*values, *others)
 
 
 def read(path: Path, check: Check) -> ScienceImage:
@@ -82,19 +110,16 @@ def _silence() -> None:
 
 
 def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
-    root = _parse(path, file.ome_metadata)
+    root = ome_xml.parse(path, file.ome_metadata)
     first = file.pages[0]
     check_stack(
         path, root, num_pages=len(file.pages), num_samples=max(1, int(first.samplesperpixel))
     )
     series = file.series[0]
-    dtype = np.dtype(series.dtype)
-    if dtype.kind not in "iuf" or (dtype.kind != "f" and dtype.itemsize > 4):
-        raise image_error(path, f"its samples are {dtype}; expected integers or floating point")
     pages = list(series.pages)
     if any(page is None for page in pages):
         raise image_error(path, "pictures of the stack are missing; write the whole stack")
-    num_samples = dict(zip(series.axes, series.shape, strict=True)).get("S", 1)
+    info = _info_of(path, root, series, len(pages))
     size = (int(series.keyframe.imagelength), int(series.keyframe.imagewidth))
     # Two pictures are kept, and one is being unpacked.
     check(size[0] * size[1], 3 * series.keyframe.nbytes + 2 * chunk_bytes(series.keyframe))
@@ -104,42 +129,65 @@ def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
     def decoded(index: int) -> NDArray[Any]:
         try:
             check_page(pages[index])
-            samples = pages[index].asarray()
+            planes = _planes_of(pages[index], info.num_samples)
         except Exception as error:
             text = f"picture {index} cannot be read ({first_line(error)})"
             raise image_error(path, text) from error
-        planes = _planes_of(samples, num_samples)
-        if planes.shape != (num_samples, *size):
+        if planes.shape != (info.num_samples, *size):
             raise image_error(path, f"picture {index} has another size than the first one")
+        if info.bits is not None and planes.max() >= 2**info.bits:
+            info.bits = None
         return planes
 
     def read_part(plane: int, rows: slice, columns: slice) -> Values:
-        index, sample = divmod(plane, num_samples)
+        index, sample = divmod(plane, info.num_samples)
         with lock:
             part = decoded(index)[sample, rows, columns]
         return part.astype(np.float64)
 
-    pixels = _pixels(root)
-    bits = int(pixels.get("SignificantBits", 0))
-    is_usable = 1 <= bits <= 8 * dtype.itemsize
-    info = _Info(root, dtype, bits if is_usable else None, len(pages), num_samples)
-    num_planes = len(pages) * num_samples
-    triples = tuple(tuple(range(n, n + 3)) for n in range(0, num_planes, 3))
+    num_planes = len(pages) * info.num_samples
+    starts = range(0, num_planes, info.num_samples) if info.has_colours else ()
     return ScienceImage(
         path=path,
         format="OME-TIFF",
         shape=(num_planes, *size),
-        dtypes=(dtype,) * num_planes,
-        names=_plane_names(root, series, num_samples),
-        roles=("values",) * num_planes,
-        joint=triples if num_samples == 3 else (),
-        declared_range=declared_range_of(dtype, info.bits),
+        dtypes=(info.dtype,) * num_planes,
+        names=ome_xml.plane_names(root, series.axes, series.shape, info.num_samples),
+        roles=info.roles * len(pages),
+        joint=tuple((n, n + 1, n + 2) for n in starts),
+        declared_range=declared_range_of(info.dtype, info.bits),
         read=read_part,
         close=file.close,
         metadata=info,
-        left_out=tuple(f"the image series {other.name!r}" for other in file.series[1:]),
+        left_out=_left_out(file),
         channel_sets=_channel_sets(series.axes, series.shape),
     )
+
+
+def _info_of(path: Path, root: ElementTree.Element, series: Any, num_pages: int) -> _Info:
+    dtype = np.dtype(series.dtype)
+    if dtype.kind not in "iuf" or (dtype.kind != "f" and dtype.itemsize > 4):
+        raise image_error(path, unusable_samples(dtype))
+    keyframe = series.keyframe
+    num_samples = dict(zip(series.axes, series.shape, strict=True)).get("S", 1)
+    extra = tuple(int(code) for code in keyframe.extrasamples) if num_samples > 1 else ()
+    has_colours = num_samples >= 3 and keyframe.photometric in (_RGB, _YCBCR)
+    return _Info(
+        xml=root,
+        dtype=dtype,
+        bits=ome_xml.significant_bits(root),
+        num_pages=num_pages,
+        is_inverted=keyframe.photometric == _WHITE_IS_ZERO,
+        has_colours=has_colours,
+        extra=extra,
+        num_samples=num_samples,
+    )
+
+
+def _left_out(file: Any) -> tuple[str, ...]:
+    first, *others = file.series
+    pyramid = ("the smaller copies of its pyramid",) if len(first.levels) > 1 else ()
+    return (*pyramid, *(f"the image series {other.name!r}" for other in others))
 
 
 def _channel_sets(axes: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
@@ -168,17 +216,19 @@ def writer(path: Path, image: ScienceImage, result: Result) -> Iterator["OmeTiff
 
     info: _Info = image.metadata
     size = result.size_of(image)
-    has_colours = info.num_samples > 1
-    shape = (info.num_pages, *([info.num_samples] if has_colours else []), *size)
-    options: dict[str, Any] = {"photometric": "rgb" if info.num_samples == 3 else "minisblack"}
-    options |= {"planarconfig": "separate"} if has_colours else {}
+    is_planar = info.num_samples > 1
+    shape = (info.num_pages, *([info.num_samples] if is_planar else []), *size)
+    options: dict[str, Any] = {"photometric": "rgb" if info.has_colours else "minisblack"}
+    if is_planar:
+        options |= {"planarconfig": "separate", "extrasamples": info.extra or None}
     num_bytes = image.shape[0] * size[0] * size[1]
     num_bytes *= info.dtype.itemsize + 4 * result.has_errors
     errors = None
     with atomic_write(path) as file:
         with tifffile.TiffWriter(file, bigtiff=num_bytes > _BIG, byteorder="<") as tiff:
-            description = _described(info, image, result)
-            values = _reserve(tiff, shape, info.dtype, description=description, **options)
+            description = ome_xml.described(info.xml, image, result, info.num_pages)
+            shown = options | ({"photometric": "miniswhite"} if info.is_inverted else {})
+            values = _reserve(tiff, shape, info.dtype, description=description, **shown)
             if result.has_errors:
                 errors = _reserve(tiff, shape, np.dtype("<f4"), **options)
         yield OmeTiffWriter(
@@ -206,128 +256,32 @@ class OmeTiffWriter:
         """Write rows of a plane and of its errors."""
         samples = encode(values, self.info.dtype.newbyteorder("="), bits=self.info.bits)
         self.values.write(plane, top, samples)
-        if errors is not None and self.errors is not None:
-            self.errors.write(plane, top, errors)
+        if self.errors is not None:
+            none = np.full_like(values, np.nan)  # of a plane that is not restored
+            self.errors.write(plane, top, none if errors is None else errors)
 
 
-def _planes_of(samples: NDArray[Any], num_samples: int) -> NDArray[Any]:
+def _planes_of(page: Any, num_samples: int) -> NDArray[Any]:
     """Return a picture as planes, ``(samples, height, width)``, wherever its samples are."""
-    if samples.ndim < 3:
-        return samples[None]
-    is_last = samples.shape[-1] == num_samples and samples.shape[0] != num_samples
-    return np.moveaxis(samples, -1, 0) if is_last else samples
-
-
-def _parse(path: Path, text: str | None) -> ElementTree.Element:
-    if text is None or len(text) > _MAX_XML or "<!ENTITY" in text:
-        raise image_error(path, "its description is no usable OME-XML")
     try:
-        root = ElementTree.fromstring(text.encode())  # noqa: S314 - without entities it is safe
-        _pixels(root)
-    except (ElementTree.ParseError, LookupError) as error:
-        raise image_error(path, f"its OME-XML cannot be read ({error})") from error
-    return root
+        samples: NDArray[Any] = page.asarray()
+    except ValueError as error:
+        if "imagecodecs" not in str(error):
+            raise
+        return _planes_by_gdal(page, error)
+    if num_samples == 1:
+        return samples.reshape(1, *samples.shape[-2:])
+    return np.moveaxis(samples, -1, 0) if page.keyframe.planarconfig == _INTERLEAVED else samples
 
 
-def _namespace(root: ElementTree.Element) -> str:
-    name = re.match(r"\{.*\}", root.tag)
-    return name[0] if name else ""
-
-
-def _pixels(root: ElementTree.Element) -> ElementTree.Element:
-    name = _namespace(root)
-    pixels = root.find(f"{name}Image/{name}Pixels")
-    if pixels is None:
-        raise LookupError("there is no image in it")
-    return pixels
-
-
-def _channels(pixels: ElementTree.Element) -> list[ElementTree.Element]:
-    return [child for child in pixels if child.tag.endswith("}Channel") or child.tag == "Channel"]
-
-
-def _plane_names(root: ElementTree.Element, series: Any, num_samples: int) -> tuple[str, ...]:
-    """Return the channel of each plane, with its place in the stack."""
-    channels = [channel.get("Name") for channel in _channels(_pixels(root))]
-    stack = [
-        (axis, n) for axis, n in zip(series.axes, series.shape, strict=True) if axis not in "YXS"
-    ]
-    names = []
-    for index in np.ndindex(*(length for _, length in stack)):
-        position = {axis: n for (axis, _), n in zip(stack, index, strict=True)}
-        channel = position.pop("C", 0)
-        name = channels[channel] if channel < len(channels) else None
-        words = [name or f"channel {channel + 1}", *(f"{axis}{n}" for axis, n in position.items())]
-        names += [" ".join(words)] * num_samples
-    return tuple(names)
-
-
-def _described(info: _Info, image: ScienceImage, result: Result) -> bytes:
-    """Return the OME-XML of the result."""
-    root = copy.deepcopy(info.xml)
-    name = _namespace(root)
-    ElementTree.register_namespace("", name.strip("{}"))
-    first, *others = root.findall(f"{name}Image")
-    for other in others:
-        root.remove(other)
-    for key in [key for key in root.attrib if key == "UUID"]:
-        del root.attrib[key]  # it names another file
-    pixels = _pixels(root)
-    _resize(pixels, image, result.scale)
-    _place(pixels, name, 0, info.num_pages)
-    if result.has_errors:
-        series = _error_series(first, name, result)
-        _place(series.find(f"{name}Pixels"), name, info.num_pages, info.num_pages)
-        root.insert(list(root).index(first) + 1, series)
-    _annotate(root, name, result.notes)
-    data: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
-    return data
-
-
-def _resize(pixels: ElementTree.Element, image: ScienceImage, scale: int) -> None:
-    for axis, length in (("X", image.shape[2]), ("Y", image.shape[1])):
-        pixels.set(f"Size{axis}", str(length * scale))
-        physical = pixels.get(f"PhysicalSize{axis}")
-        if physical is not None:
-            pixels.set(f"PhysicalSize{axis}", repr(float(physical) / scale))
-    pixels.attrib.pop("BigEndian", None)
-
-
-def _place(pixels: ElementTree.Element | None, name: str, first: int, count: int) -> None:
-    """Say in which pages of the file the planes of a series are."""
-    assert pixels is not None
-    for child in list(pixels):
-        if child.tag.removeprefix(name) in _NO_PIXELS:
-            pixels.remove(child)
-    data = ElementTree.Element(f"{name}TiffData", {"IFD": str(first), "PlaneCount": str(count)})
-    pixels.insert(len(_channels(pixels)), data)
-
-
-def _error_series(first: ElementTree.Element, name: str, result: Result) -> ElementTree.Element:
-    series = ElementTree.Element(f"{name}Image", {"ID": "Image:sigma", "Name": "sigma"})
-    description = ElementTree.SubElement(series, f"{name}Description")
-    description.text = f"{result.notes['quantity']}: {result.notes['meaning']}"
-    source = first.find(f"{name}Pixels")
-    assert source is not None
-    pixels = copy.deepcopy(source)
-    series.append(pixels)
-    pixels.attrib.pop("SignificantBits", None)
-    pixels.attrib |= {"ID": "Pixels:sigma", "Type": "float"}
-    channels = _channels(pixels)
-    for index, channel in enumerate(channels):
-        label = channel.get("Name")
-        channel.attrib |= {"ID": f"Channel:sigma:{index}", "Name": f"sigma {label or ''}".strip()}
-    return series
-
-
-def _annotate(root: ElementTree.Element, name: str, notes: dict[str, str]) -> None:
-    """Add the notes about the result as a map of names and texts."""
-    annotations = root.find(f"{name}StructuredAnnotations")
-    if annotations is None:
-        annotations = ElementTree.SubElement(root, f"{name}StructuredAnnotations")
-    entry = ElementTree.SubElement(
-        annotations, f"{name}MapAnnotation", {"ID": "Annotation:musigma", "Namespace": "musigma"}
-    )
-    value = ElementTree.SubElement(entry, f"{name}Value")
-    for key, text in notes.items():
-        ElementTree.SubElement(value, f"{name}M", {"K": key}).text = text
+def _planes_by_gdal(page: Any, reason: Exception) -> NDArray[Any]:
+    """Read a page that is compressed in a way that tifffile does not know by itself, as LZW."""
+    try:
+        import rasterio
+    except ImportError:
+        raise reason from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rasterio.errors.NotGeoreferencedWarning)
+        with rasterio.open(f"GTIFF_DIR:off:{page.offset}:{page.parent.filehandle.path}") as dataset:
+            samples: NDArray[Any] = dataset.read()
+    return samples

@@ -9,6 +9,9 @@ from musigma.images.science.image import FormatName
 GEO_TAGS = frozenset({33550, 33922, 34264, 34735, 42112, 42113, 50844})
 """Pixel scale, tie points, transformation and keys of GeoTIFF; metadata and nodata of GDAL; RPC."""
 
+WORLD_FILES = (".tfw", ".tifw", ".tiffw", ".wld")
+"""Suffixes of the small text files that say where a TIFF beside them lies on the ground."""
+
 PICTURE_SAMPLES = 4
 """A TIFF with more samples for each pixel is no photograph."""
 
@@ -21,9 +24,10 @@ _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 16: 8}
 def science_format(path: Path) -> FormatName | None:
     """Return the format of a scientific file, or `None` for an ordinary picture.
 
-    A TIFF is scientific if it has tags of GeoTIFF or GDAL, a description in OME-XML, or more than
-    four samples for each pixel. A file that cannot be read is taken for an ordinary one; reading it
-    will say what is wrong. So is what is no regular file: to open a pipe would wait for a writer.
+    A TIFF is scientific if it has tags of GeoTIFF or GDAL, a world file beside it, a description in
+    OME-XML, or more than four samples for each pixel. A file that cannot be read is taken for an
+    ordinary one; reading it will say what is wrong. So is what is no regular file: to open a pipe
+    would wait for a writer.
     """
     if not path.is_file():
         return None
@@ -34,7 +38,7 @@ def science_format(path: Path) -> FormatName | None:
                 return "FITS"
             if start.startswith(b"\x76\x2f\x31\x01"):
                 return "EXR"
-            return _tiff_format(file, start) if is_tiff(start) else None
+            return (_tiff_format(file, start) or _placed(path)) if is_tiff(start) else None
     except (OSError, ValueError, struct.error):
         return None
 
@@ -58,6 +62,12 @@ def _tiff_format(file: BinaryIO, start: bytes) -> FormatName | None:
     if GEO_TAGS & tags.keys() or samples > PICTURE_SAMPLES:
         return "GeoTIFF"
     return None
+
+
+def _placed(path: Path) -> FormatName | None:
+    """Return the format of a TIFF that has a world file beside it."""
+    is_placed = any(path.with_suffix(suffix).is_file() for suffix in WORLD_FILES)
+    return "GeoTIFF" if is_placed else None
 
 
 def _first_tags(file: BinaryIO, start: bytes) -> dict[int, bytes]:

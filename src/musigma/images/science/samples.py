@@ -66,6 +66,16 @@ def declared_range_of(dtype: np.dtype[Any], bits: int | None = None) -> tuple[fl
     return (0.0, float(integer_range(dtype, bits)[1])) if dtype.kind in "iu" else None
 
 
+def unusable_samples(dtype: np.dtype[Any]) -> str:
+    """Say why samples of a type are refused.
+
+    Example:
+        >>> unusable_samples(np.dtype("int64"))
+        'its samples are int64; store them as 32-bit integers or as floating point'
+    """
+    return f"its samples are {dtype}; store them as 32-bit integers or as floating point"
+
+
 class RawPlanes:
     """Planes that lie one after the other in a file, without compression.
 

@@ -210,6 +210,10 @@ def range_warnings(value_range: ValueRange, samples: list[Sampled]) -> list[str]
     if high - value_range.low < SMALL_SHARE * value_range.span:
         text = f"Its values lie between {low:g} and {high:g}, and the range is"
         return [f"{text} {value_range.low:g} to {value_range.high:g}; --range suits better."]
+    for median in (sample.median for sample in samples):
+        if max(median - value_range.high, value_range.low - median) > value_range.span:
+            text = f"Values of a plane lie around {median:g}, and the network knows the range of"
+            return [f"{text} {value_range.low:g} to {value_range.high:g}; --range suits better."]
     return []
 
 

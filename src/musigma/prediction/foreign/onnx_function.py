@@ -1,6 +1,6 @@
 """ONNX files of other people as functions: layouts, types and ranges of values are matched."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,21 +42,23 @@ def open_onnx(path: Path) -> Callable[[float], Function]:
 
     The file is read into memory. So what runs is what was hashed, and no other file is opened.
     """
-    require("onnxruntime", extra="export")
+    require("onnx", "onnxruntime", extra="export")
     import onnxruntime
 
+    content = path.read_bytes()
+    if second := _second_file(content):
+        raise WeightsError(
+            f"{path.name} keeps its weights in a second file, {second}; save it as one file: "
+            "torch.onnx.export(..., external_data=False)"
+        )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, too
     try:
-        session = onnxruntime.InferenceSession(
-            path.read_bytes(), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has errors of many types
-        raise WeightsError(
-            f"ONNX Runtime cannot open {path.name}: {first_line(error)}; a network whose weights "
-            "lie in a second file must be saved as one file"
-        ) from error
+        text = f"ONNX Runtime cannot open {path.name}: {first_line(error)}"
+        raise WeightsError(text) from error
     taken = _check_inputs(path.name, session.get_inputs())
 
     def make(value_range: float) -> Function:
@@ -67,6 +69,38 @@ def open_onnx(path: Path) -> Callable[[float], Function]:
         return function_of(run, path.name)
 
     return make
+
+
+def _second_file(content: bytes) -> str | None:
+    """Return the name of a further file that a network asks for.
+
+    ONNX Runtime would open it where it lies in the current folder. Then the digest of the first
+    file would not say what is run.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        model = onnx.ModelProto.FromString(content)
+    except DecodeError:
+        return None  # ONNX Runtime says what is wrong with it
+    nodes = [node for function in model.functions for node in function.node]
+    graphs = [model.graph, onnx.GraphProto(node=nodes)]
+    for tensor in (tensor for graph in graphs for tensor in _tensors(graph)):
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            return next((e.value for e in tensor.external_data if e.key == "location"), "")
+    return None
+
+
+def _tensors(graph: Any) -> Iterator[Any]:
+    """Yield all tensors that are stored in a graph and in the graphs inside it."""
+    yield from graph.initializer
+    for sparse in graph.sparse_initializer:
+        yield from (sparse.values, sparse.indices)
+    for attribute in (attribute for node in graph.node for attribute in node.attribute):
+        yield from (attribute.t, *attribute.tensors)
+        for inner in (attribute.g, *attribute.graphs):
+            yield from _tensors(inner)
 
 
 def _check_inputs(name: str, inputs: Sequence[Any]) -> OnnxInput:
@@ -89,10 +123,13 @@ def _check_inputs(name: str, inputs: Sequence[Any]) -> OnnxInput:
             f"{name} takes pictures of {width} x {height} pixels only; export it with free height "
             "and width (dynamic axes)"
         )
-    if 1 in (shape[1], shape[3]):
+    num_channels = shape[3] if channels_last or shape[3] == 1 else shape[1]
+    if isinstance(num_channels, int) and num_channels != 3:
+        number = "one channel" if num_channels == 1 else f"{num_channels} channels"
+        advice = "gives it the luma and enlarges the colors" if num_channels == 1 else "makes them"
         raise ConfigError(
-            f"{name} takes one channel, and a wrapped network takes RGB; write a Python function "
-            "that gives it the luma and enlarges the colors"
+            f"{name} takes {number}, and a wrapped network takes RGB; write a Python function that "
+            f"{advice}"
         )
     return OnnxInput(inputs[0].name, dtype, channels_last)
 
