@@ -10,6 +10,7 @@ import numpy as np
 
 from musigma.images.listing import image_error
 from musigma.images.science.image import Result, ScienceImage
+from musigma.types import short_repr
 
 _NO_PIXELS = ("BinData", "TiffData", "MetadataOnly")
 _MAX_XML = 2**26
@@ -33,7 +34,8 @@ def parse(path: Path, text: str | None) -> ElementTree.Element:
     name = _namespace(root)
     elsewhere = root.find(f"{name}BinaryOnly")
     if elsewhere is not None:
-        text = f"is described in another file, {elsewhere.get('MetadataFile')}, which is not read"
+        other = short_repr(elsewhere.get("MetadataFile"))
+        text = f"is described in another file, {other}, which is not read"
         raise image_error(path, f"{text}; save the stack as one OME-TIFF file")
     if root.find(f"{name}Image/{name}Pixels") is None:
         raise image_error(path, "its OME-XML cannot be read (there is no image in it)")
