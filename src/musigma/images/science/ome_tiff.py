@@ -23,7 +23,7 @@ from musigma.images.file_checks import check_tiff_parts
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Check, Result, ScienceImage, Values
 from musigma.images.science.ome_checks import check_page, check_stack, chunk_bytes
-from musigma.images.science.samples import RawPlanes, declared_range_of, encode
+from musigma.images.science.samples import RawPlanes, as_values, declared_range_of, encode
 from musigma.types import ImageError, first_line
 
 _BIG = 2**32 - 2**25  # a classic TIFF has 32-bit offsets
@@ -117,7 +117,7 @@ def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
         index, sample = divmod(plane, num_samples)
         with lock:
             part = decoded(index)[sample, rows, columns]
-        return part.astype(np.float64)
+        return as_values(part)
 
     pixels = _pixels(root)
     bits = int(pixels.get("SignificantBits", 0))
