@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.networks.black_box import Function
-from musigma.prediction.engines.onnx_file import require
+from musigma.prediction.engines.onnx_file import parse_one_file, require
 from musigma.prediction.foreign.python_function import function_of
 from musigma.types import ConfigError, WeightsError, first_line
 
+_FATAL = 4
 _TYPES: dict[str, Any] = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -40,23 +41,21 @@ class OnnxInput:
 def open_onnx(path: Path) -> Callable[[float], Function]:
     """Return what makes the function of an ONNX file from its range of values.
 
-    The file is read into memory. So what runs is what was hashed, and no other file is opened.
+    The file is read into memory. So what runs is what was hashed. A file whose weights lie in
+    others is refused, so no other file is opened.
     """
     require("onnxruntime", extra="export")
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
+    options.log_severity_level = _FATAL  # what is wrong is said by the error
+    content = path.read_bytes()
+    parse_one_file(path.name, content)
     try:
-        session = onnxruntime.InferenceSession(
-            path.read_bytes(), options, providers=["CPUExecutionProvider"]
-        )
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has errors of many types
-        raise WeightsError(
-            f"ONNX Runtime cannot open {path.name}: {first_line(error)}; a network whose weights "
-            "lie in a second file must be saved as one file"
-        ) from error
+        raise WeightsError(f"ONNX Runtime cannot open {path.name}: {first_line(error)}") from error
     taken = _check_inputs(path.name, session.get_inputs())
 
     def make(value_range: float) -> Function:
