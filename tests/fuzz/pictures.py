@@ -1,9 +1,11 @@
 """Hostile pictures: damaged, cut, spliced, with impossible sizes, or with data that end early."""
 
+import importlib
 import io
 import struct
 import zlib
 from collections.abc import Callable
+from importlib.util import find_spec
 from random import Random
 
 from PIL import Image
@@ -29,8 +31,26 @@ FORMATS: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("bmp", "RGB", {}),
     ("gif", "P", {}),
     ("ppm", "RGB", {}),
+    ("gif", "P", {"save_all": True}),
+    ("webp", "RGB", {"save_all": True}),
+    ("png", "RGB", {"save_all": True}),
+    ("tiff", "RGB", {"save_all": True}),
+    ("tiff", "RGB", {"compression": "packbits"}),
+    ("tiff", "RGB", {"compression": "jpeg"}),
+    ("tiff", "1", {"compression": "group4"}),
+    ("bmp", "P", {}),
+    ("bmp", "1", {}),
+    ("avif", "RGB", {}),
+    ("avif", "RGBA", {"save_all": True}),
+    ("heif", "RGB", {}),
 )
-SUFFIXES = {"jpeg": "jpg", "tiff": "tif"}
+"""Format, mode and options; with ``save_all`` there are three frames."""
+
+_NEEDED = {"avif": "PIL._avif", "heif": "pillow_heif"}
+AVAILABLE = [each for each in FORMATS if each[0] not in _NEEDED or find_spec(_NEEDED[each[0]])]
+"""Formats that can be written here."""
+
+SUFFIXES = {"jpeg": "jpg", "tiff": "tif", "heif": "heic"}
 INTEGERS = (0, 1, 2, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 Mutation = Callable[[bytes, Random], bytes]
 
@@ -52,12 +72,16 @@ def make_picture(random: Random) -> tuple[str, bytes]:
 
 def whole_picture(random: Random) -> tuple[str, bytes]:
     """Return the ending of a name and a small whole picture."""
-    name, mode, settings = random.choice(FORMATS)
+    name, mode, settings = random.choice(AVAILABLE)
+    if name == "heif":
+        importlib.import_module("pillow_heif").register_heif_opener()
     width, height = random.randint(1, 40), random.randint(1, 40)
     image = Image.frombytes("RGB", (width, height), random.randbytes(3 * width * height))
     image = image.convert("L").convert("I;16") if mode == "I;16" else image.convert(mode)
+    frames = [image.rotate(180), image] if settings.get("save_all") else []
+    options = settings | ({"append_images": frames} if frames else {})
     file = io.BytesIO()
-    image.save(file, name, **settings)
+    image.save(file, name, **options)
     return SUFFIXES.get(name, name), file.getvalue()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from fuzz import pictures, texts, weights
+from fuzz import pictures, science, texts, weights
 from helpers.forked import CRASHED, MIB, Ended, Limits, run_command
 
 MEMORY = 256 * MIB
@@ -119,6 +119,17 @@ def _check_picture(_: Case, folder: Path, ended: Ended) -> list[str]:
     if "memory" in ended.err and "not enough" in ended.err:
         faults.append("memory: an allocation failed: " + _last_line(ended.err))
     return faults + ([f"results of a refused picture: {results}"] if results else [])
+
+
+def _check_science(case: Case, folder: Path, ended: Ended) -> list[str]:
+    if ended.code != 0:
+        return _check_picture(case, folder, ended)
+    results = sorted(path.name for path in folder.glob("out/[!.]*"))
+    strange = [line for line in ended.err.splitlines() if not line.startswith(_OWN_LINES)]
+    return [] if results and not strange else [f"code 0 with {results}, {strange}"]
+
+
+_OWN_LINES = ("warning: ", "1 written to ")
 
 
 def _check_short(_: Case, __: Path, ended: Ended) -> list[str]:
@@ -247,5 +258,7 @@ TARGETS: dict[str, Target] = {
     "objectives": Target(make=_bytes(texts.make_objective, "txt"), use=_use_objective),
     "degradations": Target(make=_bytes(texts.make_degradation, "txt"), use=_use_degradation),
 }
+if science.is_available():
+    TARGETS["science"] = Target(make=science.make_science, use=_use_picture, check=_check_science)
 
 LIMITS = Limits(cpu_seconds=10.0, wall_seconds=120.0)

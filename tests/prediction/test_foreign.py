@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from helpers.foreign import double, write_function, write_onnx, write_torchscript
+from musigma.model import load
 from musigma.prediction.foreign import open_network
 from musigma.types import ConfigError, WeightsError
 
@@ -68,7 +69,7 @@ def test_files_that_are_no_networks(tmp_path):
     assert "could not be run: ZeroDivisionError" in refusal(f"{tmp_path}/mine.py:double")
     assert "name its function: mine.py:FUNCTION" in refusal(tmp_path / "mine.py")
     (tmp_path / "net.onnx").write_bytes(b"\x08nothing")
-    assert "ONNX Runtime cannot open net.onnx" in refusal(tmp_path / "net.onnx")
+    assert "net.onnx is no whole ONNX file" in refusal(tmp_path / "net.onnx")
     (tmp_path / "net.txt").write_text("text")
     assert "net.txt is no network that can be wrapped" in refusal(tmp_path / "net.txt")
 
@@ -126,22 +127,6 @@ def test_onnx_files_that_cannot_be_wrapped(tmp_path, settings, line):
     assert line in refusal(write_onnx(tmp_path / "net.onnx", **settings))
 
 
-def test_weights_in_a_second_file_are_refused(tmp_path, monkeypatch):
-    pytest.importorskip("onnxruntime")
-    import onnx
-    from onnx import numpy_helper
-
-    model = onnx.load(write_onnx(tmp_path / "net.onnx"))
-    for tensor in model.graph.initializer:  # only bytes can go to another file
-        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
-    convert = {"location": "net.onnx.data", "size_threshold": 0}
-    onnx.save(model, tmp_path / "net.onnx", save_as_external_data=True, **convert)
-    assert (tmp_path / "net.onnx.data").exists()
-    monkeypatch.chdir(tmp_path)  # where ONNX Runtime would find it
-    text = refusal(tmp_path / "net.onnx")
-    assert text.startswith("net.onnx keeps its weights in a second file, net.onnx.data; save it as")
-
-
 def test_torchscript_is_a_program_and_runs_only_if_trusted(tmp_path):
     path = write_torchscript(tmp_path / "net.pt")
     assert "net.pt is a TorchScript file, which is a program" in refusal(path)
@@ -194,3 +179,54 @@ def test_spandrel_builds_the_network_of_a_weights_file(tmp_path):
     with torch.no_grad():
         expected = network(IMAGE).clamp(0, 1)  # as spandrel does
     assert torch.equal(opened.function(IMAGE), expected)
+
+
+@pytest.mark.parametrize("place", ["{folder}/weights.bin", "weights.bin", "../x/weights.bin"])
+@pytest.mark.parametrize("is_constant", [False, True])
+def test_weights_in_another_file_are_not_opened(tmp_path, monkeypatch, capfd, place, is_constant):
+    """ONNX Runtime would look for them from the current folder on, and outside of it."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path / "x"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    (folder / "weights.bin").write_bytes(np.eye(3, dtype=np.float32).tobytes())
+    weight = onnx.TensorProto(name="w", dims=[3, 3, 1, 1], data_type=onnx.TensorProto.FLOAT)
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", place.format(folder=folder)), ("length", "36")):
+        weight.external_data.add(key=key, value=value)
+    nodes = [onnx.helper.make_node("Conv", ["input", "w"], ["mean"])]
+    if is_constant:
+        nodes.insert(0, onnx.helper.make_node("Constant", [], ["w"], value=weight))
+    graph = onnx.helper.make_graph(
+        nodes,
+        "graph",
+        *(
+            [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n", 3, "h", "w"])]
+            for name in ("input", "mean")
+        ),
+        [] if is_constant else [weight],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
+    model.ir_version = 9
+    (folder / "net.onnx").write_bytes(model.SerializeToString())
+    assert "weights of net.onnx lie in another file, which is not opened" in refusal("net.onnx")
+    with pytest.raises(WeightsError, match="lie in another file"):
+        load("./net.onnx")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_onnx_file_with_another_graph_than_it_says(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "net.onnx"
+    load("bicubic", scale=2).export(path)
+    content = onnx.load(path)
+    content.graph.output[0].name = content.graph.node[-1].output[0] = "other"
+    onnx.save(content, path)
+    with pytest.raises(WeightsError, match="has one input and the output mean, got"):
+        load(path).predict(torch.rand(1, 3, 8, 8))
+    content.graph.node[0].op_type = "Nonsense"
+    onnx.save(content, path)
+    with pytest.raises(WeightsError, match="ONNX Runtime cannot open the file of the model"):
+        load(path).predict(torch.rand(1, 3, 8, 8))

@@ -139,6 +139,17 @@ def test_a_fits_file_whose_mark_of_missing_values_is_a_text(tmp_path):
     assert restored(bicubic(), path, value_range=(0, 3000)).output.is_file()
 
 
+@pytest.mark.parametrize("bits", [0x7F800001, 0x7FC00000])
+def test_every_kind_of_nan_is_a_missing_value(tmp_path, bits, recwarn):
+    fits = pytest.importorskip("astropy.io.fits", reason="needs astropy (musigma[science])")
+    values = waves(18, 25).astype(">f4")
+    values.view(">u4")[3, 4] = bits
+    fits.PrimaryHDU(values).writeto(tmp_path / "a.fits")
+    done = restored(bicubic(), tmp_path / "a.fits", value_range=(0, 1))
+    assert np.isnan(fits.getdata(done.output, "SCI")).sum() == 4
+    assert [str(each.message) for each in recwarn if each.category is RuntimeWarning] == []
+
+
 def test_a_block_of_a_geotiff_that_does_not_fit(tmp_path):
     rasterio = pytest.importorskip("rasterio", reason="needs rasterio (musigma[science])")
     size = {"width": 900, "height": 1000, "count": 1, "dtype": "float64"}

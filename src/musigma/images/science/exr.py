@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
 from musigma.images.science.quiet import silent_stderr
-from musigma.images.science.samples import encode
+from musigma.images.science.samples import as_values, encode
 from musigma.types import ImageError, first_line
 
 _BYTES = 4  # of a sample; the header does not tell half precision from others
@@ -69,7 +69,7 @@ def read(path: Path, check: Check) -> ScienceImage:
     roles = tuple(_role(name, array.dtype, header) for name, array in planes.items())
 
     def read_part(plane: int, rows: slice, columns: slice) -> Values:
-        return arrays[plane][rows, columns].astype(np.float64)
+        return as_values(arrays[plane][rows, columns])
 
     return ScienceImage(
         path=path,

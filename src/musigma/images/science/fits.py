@@ -17,7 +17,7 @@ import numpy as np
 
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
-from musigma.images.science.samples import RawPlanes, encode
+from musigma.images.science.samples import RawPlanes, as_values, encode
 from musigma.types import ImageError, first_line
 
 _PADDING = 2880  # a FITS file is made of blocks of this size
@@ -107,7 +107,8 @@ def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
 
     def read_part(plane: int, rows: slice, columns: slice) -> Values:
         samples = planes[plane, rows, columns]
-        values = samples.astype(np.float64) * info.gain + info.zero
+        with np.errstate(over="ignore", invalid="ignore"):  # the header may say any factor
+            values = as_values(samples) * info.gain + info.zero
         if info.blank is not None:
             values[samples == info.blank] = np.nan
         return values

@@ -18,7 +18,12 @@ from numpy.typing import NDArray
 
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
-from musigma.images.science.samples import declared_range_of, encode, unusable_samples
+from musigma.images.science.samples import (
+    as_values,
+    declared_range_of,
+    encode,
+    unusable_samples,
+)
 from musigma.types import ImageError, first_line
 
 BLOCK = 256
@@ -122,7 +127,7 @@ def _opened(path: Path, dataset: Any, check: Check) -> ScienceImage:
         except Exception as error:
             text = f"its pixels cannot be read ({first_line(error)})"
             raise image_error(path, text) from error
-        values = samples.astype(np.float64)
+        values = as_values(samples)
         if info.nodata is not None:
             values[samples == info.nodata] = np.nan
         if info.has_mask:

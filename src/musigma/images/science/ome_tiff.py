@@ -25,6 +25,7 @@ from musigma.images.science.image import Check, Result, Role, ScienceImage, Valu
 from musigma.images.science.ome_checks import check_page, check_stack, chunk_bytes
 from musigma.images.science.samples import (
     RawPlanes,
+    as_values,
     declared_range_of,
     encode,
     unusable_samples,
@@ -143,7 +144,7 @@ def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
         index, sample = divmod(plane, info.num_samples)
         with lock:
             part = decoded(index)[sample, rows, columns]
-        return part.astype(np.float64)
+        return as_values(part)
 
     num_planes = len(pages) * info.num_samples
     starts = range(0, num_planes, info.num_samples) if info.has_colours else ()

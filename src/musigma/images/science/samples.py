@@ -8,6 +8,12 @@ from numpy.typing import NDArray
 from musigma.images.science.image import Values
 
 
+def as_values(samples: NDArray[Any]) -> Values:
+    """Return samples as values; bits that are no number, of whatever kind, become NaN."""
+    with np.errstate(invalid="ignore"):  # of a NaN that should raise an alarm
+        return samples.astype(np.float64)
+
+
 def encode(
     values: Values,
     dtype: np.dtype[Any],

@@ -21,7 +21,7 @@ from musigma.networks.sigma_branch import WithSigma
 from musigma.networks.stored_tensors import parse_metadata
 from musigma.networks.weights_file import describe
 from musigma.prediction.engines.base import in_evaluation_mode
-from musigma.types import ConfigError, WeightsError
+from musigma.types import ConfigError, WeightsError, first_line
 
 INPUT, OUTPUTS = "input", ("mean", "sigma", "half_width", "joint_weights")
 AXES = {0: "batch", 2: "height", 3: "width"}
@@ -166,18 +166,12 @@ def _describe_fields(head: JointHead) -> dict[str, Any]:
 def read_metadata(path: str | Path) -> dict[str, Any]:
     """Return what `export_onnx` wrote into a file beside the network."""
     path = Path(path)
-    require("onnx", extra="export")
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
     try:
         _check_is_onnx(path)
-        # Tensors in other files are not looked for: 'musigma export' writes one file.
-        properties = onnx.load(path, load_external_data=False).metadata_props
+        content = path.read_bytes()
     except OSError as error:
         raise WeightsError(f"{path} could not be read ({error.strerror})") from error
-    except DecodeError as error:
-        raise WeightsError(f"{path.name} is no whole ONNX file: {error}") from error
+    properties = parse_one_file(path.name, content).metadata_props
     values = [item.value for item in properties if item.key == _KEY]
     if not values:
         raise WeightsError(
@@ -185,6 +179,46 @@ def read_metadata(path: str | Path) -> dict[str, Any]:
             "load the PyTorch weights that it was made from"
         )
     return parse_metadata(path.name, values[0])
+
+
+def parse_one_file(name: str, content: bytes) -> Any:
+    """Return what an ONNX file holds, or refuse one whose tensors lie in other files.
+
+    ONNX Runtime would open those, wherever they are.
+
+    Args:
+        name: Name of the file.
+        content: Its bytes.
+    """
+    require("onnx", extra="export")
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    try:
+        model = onnx.load_from_string(content)
+    except DecodeError as error:
+        raise WeightsError(f"{name} is no whole ONNX file: {first_line(error)}") from error
+    if _has_tensors_elsewhere(model):
+        raise WeightsError(
+            f"weights of {name} lie in another file, which is not opened; save the network as one "
+            "file"
+        )
+    return model
+
+
+def _has_tensors_elsewhere(message: Any) -> bool:
+    if message.DESCRIPTOR.name == "TensorProto":
+        return bool(message.external_data) or message.data_location != 0
+    return any(
+        _has_tensors_elsewhere(part)
+        for field, value in message.ListFields()
+        if field.message_type is not None
+        for part in (value if _is_many(value) else [value])
+    )
+
+
+def _is_many(value: Any) -> bool:
+    return not hasattr(value, "DESCRIPTOR")
 
 
 def _check_is_onnx(path: Path) -> None:

@@ -6,9 +6,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.prediction.engines.onnx_file import require
-from musigma.types import Prediction
+from musigma.types import Prediction, WeightsError, first_line, short_repr
 
 CPU = torch.device("cpu")
+_FATAL = 4
 
 PREDICTED = Prediction._fields
 """Outputs of a graph that make a prediction; a file may have others."""
@@ -28,12 +29,25 @@ class OnnxEngine:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = torch.get_num_threads()
-        self._session = onnxruntime.InferenceSession(
-            content, options, providers=["CPUExecutionProvider"]
-        )
-        self._input = self._session.get_inputs()[0].name
+        options.log_severity_level = _FATAL  # what is wrong is said by the error
+        try:
+            self._session = onnxruntime.InferenceSession(
+                content, options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # ONNX Runtime has errors of many types
+            reason = first_line(error)
+            raise WeightsError(
+                f"ONNX Runtime cannot open the file of the model: {reason}"
+            ) from error
+        inputs = [each.name for each in self._session.get_inputs()]
         outputs = [output.name for output in self._session.get_outputs()]
         self._outputs = [name for name in outputs if name in PREDICTED]
+        if len(inputs) != 1 or "mean" not in self._outputs:
+            raise WeightsError(
+                f"an ONNX file of 'musigma export' has one input and the output mean, got "
+                f"{short_repr(inputs)} and {short_repr(outputs)}"
+            )
+        self._input = inputs[0]
 
     def __call__(self, tiles: Tensor) -> Prediction:
         """Restore tiles."""

@@ -1,6 +1,6 @@
 """ONNX files of other people as functions: layouts, types and ranges of values are matched."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.networks.black_box import Function
-from musigma.prediction.engines.onnx_file import require
+from musigma.prediction.engines.onnx_file import parse_one_file, require
 from musigma.prediction.foreign.python_function import function_of
 from musigma.types import ConfigError, WeightsError, first_line
 
+_FATAL = 4
 _TYPES: dict[str, Any] = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
@@ -40,25 +41,21 @@ class OnnxInput:
 def open_onnx(path: Path) -> Callable[[float], Function]:
     """Return what makes the function of an ONNX file from its range of values.
 
-    The file is read into memory. So what runs is what was hashed, and no other file is opened.
+    The file is read into memory. So what runs is what was hashed. A file whose weights lie in
+    others is refused, so no other file is opened.
     """
     require("onnx", "onnxruntime", extra="export")
     import onnxruntime
 
-    content = path.read_bytes()
-    if second := _second_file(content):
-        raise WeightsError(
-            f"{path.name} keeps its weights in a second file, {second}; save it as one file: "
-            "torch.onnx.export(..., external_data=False)"
-        )
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 4  # errors are raised, too
+    options.log_severity_level = _FATAL  # what is wrong is said by the error
+    content = path.read_bytes()
+    parse_one_file(path.name, content)
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime has errors of many types
-        text = f"ONNX Runtime cannot open {path.name}: {first_line(error)}"
-        raise WeightsError(text) from error
+        raise WeightsError(f"ONNX Runtime cannot open {path.name}: {first_line(error)}") from error
     taken = _check_inputs(path.name, session.get_inputs())
 
     def make(value_range: float) -> Function:
@@ -69,38 +66,6 @@ def open_onnx(path: Path) -> Callable[[float], Function]:
         return function_of(run, path.name)
 
     return make
-
-
-def _second_file(content: bytes) -> str | None:
-    """Return the name of a further file that a network asks for.
-
-    ONNX Runtime would open it where it lies in the current folder. Then the digest of the first
-    file would not say what is run.
-    """
-    import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-
-    try:
-        model = onnx.ModelProto.FromString(content)
-    except DecodeError:
-        return None  # ONNX Runtime says what is wrong with it
-    nodes = [node for function in model.functions for node in function.node]
-    graphs = [model.graph, onnx.GraphProto(node=nodes)]
-    for tensor in (tensor for graph in graphs for tensor in _tensors(graph)):
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            return next((e.value for e in tensor.external_data if e.key == "location"), "")
-    return None
-
-
-def _tensors(graph: Any) -> Iterator[Any]:
-    """Yield all tensors that are stored in a graph and in the graphs inside it."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    for attribute in (attribute for node in graph.node for attribute in node.attribute):
-        yield from (attribute.t, *attribute.tensors)
-        for inner in (attribute.g, *attribute.graphs):
-            yield from _tensors(inner)
 
 
 def _check_inputs(name: str, inputs: Sequence[Any]) -> OnnxInput:
