@@ -1,7 +1,7 @@
 """How picture files are restored: all options, and what they mean for a model."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from musigma.images.image_io import ImageMeta
@@ -10,6 +10,7 @@ from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import DEFAULT_MEMORY
 from musigma.prediction.self_ensemble import SelfEnsemble
+from musigma.uncertainty.calibration import Calibration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +103,23 @@ def engine_for(
     """
     engine = model.engine(options.engine, report=report)
     return SelfEnsemble(engine) if options.ensemble else engine
+
+
+def calibration_for(model: Model, options: Options) -> Calibration | None:
+    """Return the calibration at the coverage that the options ask for.
+
+    Returns:
+        `None` for a model without a calibration, if no coverage is asked for.
+    """
+    if options.coverage is None:
+        return model.calibration
+    return model.require_calibration(options.coverage)
+
+
+def with_engine_name(options: Options, engine: Engine) -> Options:
+    """Return the options with the name of the engine that runs, such as what ``auto`` chose."""
+    # The self-ensemble adds a second word to the name.
+    return replace(options, engine=engine.name.split()[0])
 
 
 def tiles_are_exact(model: Model, options: Options) -> bool:

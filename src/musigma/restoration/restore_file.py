@@ -23,7 +23,13 @@ from musigma.prediction.predict import Progress
 from musigma.prediction.stitching import collect_strips
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.noise_level import measure_noise
-from musigma.restoration.options import Options, engine_for, tiles_are_exact
+from musigma.restoration.options import (
+    Options,
+    calibration_for,
+    engine_for,
+    tiles_are_exact,
+    with_engine_name,
+)
 from musigma.restoration.output_files import OutputFiles, remove_old_files
 from musigma.restoration.promise import Promise, promise_for
 from musigma.restoration.restore_image import restore_image
@@ -294,9 +300,7 @@ def read_picture(
     """Read a picture, or say why it cannot be restored with these options."""
     start, stamp = time.perf_counter(), file_stamp(source.path)
     _checked_output(source, options)
-    calibration = model.calibration
-    if options.coverage is not None:
-        calibration = model.require_calibration(options.coverage)
+    calibration = calibration_for(model, options)
     picture = open_image(
         source.path,
         max_pixels=options.max_pixels or MAX_PIXELS,
@@ -310,8 +314,7 @@ def read_picture(
     if options.estimate_noise:
         options = replace(options, noise_std=noise.std)
     if engine is not None:
-        # What "auto" has chosen; the self-ensemble adds a second word to the name.
-        options = replace(options, engine=engine.name.split()[0])
+        options = with_engine_name(options, engine)
     height, width = picture.colours.shape[2:]
     enlarged = (height * model.scale, width * model.scale)
     size = fitted_size(enlarged, options.size)

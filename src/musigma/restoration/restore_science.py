@@ -37,7 +37,7 @@ from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.noise_level import measure_noise
-from musigma.restoration.options import Options
+from musigma.restoration.options import Options, calibration_for, with_engine_name
 from musigma.restoration.plane_groups import NormalisedPlanes, plan_groups
 from musigma.restoration.promise import Promise, science_promise
 from musigma.restoration.restore_image import restore_image
@@ -226,7 +226,7 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
     )
     fills = {p: ranges[p].low if s is None else s.median for p, s in sampled.items()}
     groups = [NormalisedPlanes(image, group, ranges, fills) for group in planes]
-    options = replace(options, engine=engine.name.split()[0])
+    options = with_engine_name(options, engine)
     options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
     looked_at = groups[0] if groups[0].shape[1] in (1, 3) else groups[0].first_plane()
     seen = grey_if_equal(looked_at)
@@ -240,9 +240,7 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
     )
     if options.estimate_noise:
         options = replace(options, noise_std=noise.std)
-    calibration = model.calibration
-    if options.coverage is not None:
-        calibration = model.require_calibration(options.coverage)
+    calibration = calibration_for(model, options)
     return _Task(
         model=model,
         image=image,
