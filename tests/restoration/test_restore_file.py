@@ -184,7 +184,8 @@ def test_noise_in_a_jpeg_is_found_and_said_to_be_not_white(tmp_path):
 def test_an_estimate_from_a_picture_with_blocks_is_said_to_be_uncertain(tmp_path):
     write_image(tmp_path / "a.jpg", natural(96, 96), ImageMeta(), quality=40)
     options = Options(folder=tmp_path / "out", estimate_noise=True)
-    done = restore_file(model_of("drunet", 1), ImageSource(tmp_path / "a.jpg", Path("a.jpg")), options)
+    source = ImageSource(tmp_path / "a.jpg", Path("a.jpg"))
+    done = restore_file(model_of("drunet", 1), source, options)
     assert done.noise_is_white
     (warning,) = done.warnings
     assert "may be stronger than the estimate of" in warning
