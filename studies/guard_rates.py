@@ -30,15 +30,17 @@ from musigma.degradations.pairs import make_pair
 from musigma.evaluation.protocol import super_resolution
 from musigma.evaluation.record import Record, provenance
 from musigma.evaluation.reference import soften
+from musigma.evaluation.spoiled_inputs import SPOILERS
 from musigma.functional.color import match_channels, quantise
 from musigma.functional.geometry import crop_to_multiple
+from musigma.functional.noise import image_generator
 from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.images.image_io import read_image
 from musigma.model import Model, load
 from musigma.uncertainty.guard import Reference, fit_reference, unlike
 from studies.photo_rows import ENLARGED
 
-CLEAN = "bicubic"
+CLEAN, SOFTENED = "bicubic", "softened"
 BENCHMARK_INPUTS = tuple(text for text in ENLARGED if text != "bicubic | jpeg(50)")
 """The rows of the photograph weights; JPEG 50 is left out, since JPEG 75 is seen already."""
 
@@ -120,21 +122,31 @@ def speaking_share(reference: Reference, inputs: Iterable[PictureStatistics]) ->
 def validation_rates(dataset: Dataset, scale: int) -> dict[str, float]:
     """Return the shares with limits from nine tenths of the images, tried on the others."""
     inputs = {text: measured(dataset, text, scale) for text in BENCHMARK_INPUTS}
-    softened = [
-        measure(soften(degraded_by(CLEAN, scale, name)(target)))
-        for name, target in targets(dataset, scale)
-    ]
+    changed = changed_inputs(dataset, scale)
     shares: dict[str, list[float]] = {text: [] for text in inputs}
     order = np.random.default_rng(0).permutation(len(dataset.items))
     for tried in np.array_split(order, NUM_FOLDS):
         fitted = np.setdiff1d(order, tried)
+        parts = {name: [part[i] for i in fitted] for name, part in changed.items()}
+        softened = parts.pop(SOFTENED)
         reference = fit_reference(
-            [inputs[CLEAN][i] for i in fitted], softened=[softened[i] for i in fitted]
+            [inputs[CLEAN][i] for i in fitted], softened=softened, spoiled=parts
         )
         assert reference is not None
         for text, statistics in inputs.items():
             shares[text].append(speaking_share(reference, [statistics[i] for i in tried]))
     return {text: float(np.mean(values)) for text, values in shares.items()}
+
+
+def changed_inputs(dataset: Dataset, scale: int) -> dict[str, list[PictureStatistics]]:
+    """Measure the clean inputs of a set after softening and spoiling, by the name of the change."""
+    changed: dict[str, list[PictureStatistics]] = {name: [] for name in (SOFTENED, *SPOILERS)}
+    for index, (name, target) in enumerate(targets(dataset, scale)):
+        degraded, generator = degraded_by(CLEAN, scale, name)(target), image_generator(index, 0)
+        changed[SOFTENED].append(measure(soften(degraded)))
+        for change, spoil in SPOILERS.items():
+            changed[change].append(measure(spoil(degraded, generator)))
+    return changed
 
 
 def reference_of(model: Model) -> Reference:

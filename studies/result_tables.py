@@ -4,7 +4,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -327,6 +327,27 @@ def guard_table(records: Iterable[Record]) -> str:
     return markdown(["pictures", "scale", *GUARDED], rows, num_text=2)
 
 
+def damage_table(records: Iterable[Record]) -> str:
+    """Coverage and the guard's word for pictures damaged in ways no calibration was made for."""
+    rows, models = [], ("photo x1", "photo x2", "photo x4", "edsr-baseline x2")
+    for record in records:
+        if record.protocol["name"] == "damage-rates":
+            for part, mark in (("looked at", ""), ("sealed", " *")):
+                for name, rates in record.result[part].items():
+                    cells = [_damage_cell(rates.get(model)) for model in models]
+                    shares = [
+                        sum(values[key] for values in rates.values()) / len(rates)
+                        for key in ("inside_or_warned_before", "inside_or_warned")
+                    ]
+                    rows.append([name + mark, *cells, *(f"{share:.0%}" for share in shares)])
+    headings = ["picture", *models, "held or told, before", "held or told, now"]
+    return markdown(headings, rows)
+
+
+def _damage_cell(rates: Mapping[str, float] | None) -> str:
+    return "" if rates is None else f"{rates['inside']:.0%} / {rates['speaks']:.0%}"
+
+
 def engines_table(records: Iterable[Record]) -> str:
     """Milliseconds of every engine on the machines that were measured."""
     rows = []
@@ -416,6 +437,7 @@ TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "photo": photo_table,
     "photo x1": photo_clean_table,
     "guard": guard_table,
+    "damage": damage_table,
     "engines": engines_table,
     "recipe keys": recipe_keys_table,
     "quantities": quantities_table,

@@ -52,6 +52,23 @@ def test_lossy_files_get_the_promise_of_weights_calibrated_on_jpeg(tmp_path):
     assert promise.text == calibration.promise
 
 
+@pytest.mark.parametrize(
+    ("format_name", "words"),
+    [
+        ("WEBP", "it is a lossy WebP, and the model is calibrated for JPEG"),
+        ("AVIF", "it is an AVIF, and the model is calibrated for JPEG"),
+        ("HEIF", "it is a HEIF, and the model is calibrated for JPEG"),
+    ],
+)
+def test_files_of_other_codecs_get_no_promise_of_weights_calibrated_on_jpeg(format_name, words):
+    calibration = replace(UPSCALER, protocol={"degradation": "bicubic | jpeg(30..95)", "scale": 2})
+    meta = ImageMeta(format=format_name, lossy=True)
+    promise = promise_for(calibration, meta, options())
+    assert (promise.text, promise.reason) == (None, words)
+    own = replace(calibration, protocol={"degradation": "pairs", "scale": 2})
+    assert promise_for(own, meta, options()).text == own.promise
+
+
 def test_a_lossless_webp_is_a_clean_picture(tmp_path):
     promise = promise_for(UPSCALER, opened(tmp_path, "a.webp", quality=100), options())
     assert promise.text == UPSCALER.promise

@@ -181,6 +181,17 @@ def test_noise_in_a_jpeg_is_found_and_said_to_be_not_white(tmp_path):
     assert warning in done.files["page"].read_text()
 
 
+def test_an_estimate_from_a_picture_with_blocks_is_said_to_be_uncertain(tmp_path):
+    write_image(tmp_path / "a.jpg", natural(96, 96), ImageMeta(), quality=40)
+    options = Options(folder=tmp_path / "out", estimate_noise=True)
+    source = ImageSource(tmp_path / "a.jpg", Path("a.jpg"))
+    done = restore_file(model_of("drunet", 1), source, options)
+    assert done.noise_is_white
+    (warning,) = done.warnings
+    assert "may be stronger than the estimate of" in warning
+    assert "weights photo" in warning
+
+
 @pytest.mark.parametrize("large", [False, True])
 def test_an_unlike_picture_gets_the_reason_and_no_promise(tmp_path, large):
     model = load("edsr-baseline", scale=2)

@@ -8,9 +8,11 @@ import torch
 from helpers.natural import natural
 from musigma.degradations import parse
 from musigma.degradations.pairs import make_pair
+from musigma.evaluation.spoiled_inputs import SPOILERS
 from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.model import load
 from musigma.types import ConfigError
+from musigma.uncertainty.fitted_sums import COLOUR_NOISE, FittedSum
 from musigma.uncertainty.guard import LEAST_INPUTS, Reference, fit_reference, unlike
 
 TYPICAL = PictureStatistics(
@@ -80,6 +82,67 @@ def test_the_level_that_a_denoiser_is_told_is_compared_with_the_measured_one():
     grains = replace(picture, noise_std=2.0)
     (sentence,) = unlike(reference, grains, noise_std=25)
     assert "not white" in sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"shifted_blocks": 0.6}, "has blocks that do not begin at its corner"),
+        ({"period_of_two": 1.0}, "Every other row or column of the picture"),
+        ({"lines": 6.0}, "has noise of whole rows or columns"),
+        ({"ripple": 6.0}, "has a fine, regular pattern"),
+        ({"impulses": 7.0}, "Single pixels of the picture stand out"),
+        ({"empty_levels": 0.95}, "has few levels of brightness"),
+    ],
+)
+def test_traces_of_programs_and_devices_are_said(change, words):
+    (sentence,) = unlike(REFERENCE, replace(TYPICAL, **change))
+    assert words in sentence
+    assert sentence.endswith(".")
+
+
+def test_a_picture_with_gaps_between_its_levels_may_be_stretched():
+    assert unlike(REFERENCE, replace(TYPICAL, empty_levels=0.5)) == []
+
+
+def test_a_sum_speaks_where_nothing_else_does_and_survives_its_text_form():
+    sums = {"sharpened": FittedSum((0.0, 1.0, 0.0), 2.0), "grainy": FittedSum((0.0, 1.0, 0.0), 3.0)}
+    reference = replace(REFERENCE, sums=sums)
+    picture = replace(TYPICAL, spectrum=(0.0,), texture=(2.5,))
+    for again in (reference, Reference.from_dict(reference.to_dict())):
+        (sentence,) = unlike(again, picture)
+        assert "its edges have halos" in sentence
+        (sentence,) = unlike(again, replace(picture, block_edges=0.15, lines=9.0))
+        assert "noise of whole rows" in sentence
+        assert unlike(again, picture, noise_std=0.4) == []
+    assert unlike(REFERENCE, picture) == []
+
+
+def test_every_way_of_spoiling_has_words():
+    for name in SPOILERS:
+        reference = replace(REFERENCE, limits={}, sums={name: FittedSum((0.0, 1.0, 0.0, 0.0), 2.0)})
+        picture = replace(TYPICAL, spectrum=(0.0,), texture=(2.5,), colours=(0.0,))
+        if name != COLOUR_NOISE:
+            reference = replace(reference, sums={name: FittedSum((0.0, 1.0, 0.0), 2.0)})
+        assert len(unlike(reference, picture)) == 1, name
+
+
+@pytest.mark.parametrize("scale", [2, 4])
+@pytest.mark.parametrize(
+    ("name", "spoil"),
+    [
+        ("edsr-baseline", "smoothed"),
+        ("edsr-baseline", "defocused"),
+        ("edsr-baseline", "moved"),
+        ("photo", "defocused"),
+        ("photo", "colour_noise"),
+    ],
+)
+def test_the_shipped_upscalers_know_spoiled_inputs(name, scale, spoil):
+    model, generator = load(name, scale=scale), torch.Generator().manual_seed(0)
+    degradation = parse("bicubic | round", scale=scale)
+    degraded = make_pair(degradation, natural(160 * scale, 160 * scale), name="a").degraded
+    assert model.check(SPOILERS[spoil](degraded, generator))
 
 
 def test_too_few_inputs_make_no_reference():

@@ -350,7 +350,7 @@ class Run:
         # What the inputs are like does not depend on the network, so that all pictures may tell it.
         everything = [item for part in reversed(PARTS) for item in self.part(part).items]
         measured = replace(dataset, items=tuple(everything[:MAX_INPUTS]))
-        reference = measure_reference(measured, self.protocol)
+        reference = measure_reference(measured, self.protocol, spoil=not model.takes_noise_level)
         stored = None if reference is None else reference.to_dict()
         data = calibration.data
         if self.settings.value_range is not None:

@@ -102,7 +102,8 @@ def calibrate_with_groups(
     calibration = fit(
         held_out, method, coverage=coverage, confidence=confidence, other_coverages=COVERAGES
     )
-    return with_conditions(calibration, dataset, protocols), held_out
+    spoil = not model.takes_noise_level
+    return with_conditions(calibration, dataset, protocols, spoil=spoil), held_out
 
 
 def uses_sigma_map(dataset: Dataset, protocols: Protocol | Sequence[Protocol], method: str) -> bool:
@@ -151,13 +152,18 @@ def collect_held_out(
 
 
 def with_conditions(
-    calibration: Calibration, dataset: Dataset, protocols: Protocol | Sequence[Protocol]
+    calibration: Calibration,
+    dataset: Dataset,
+    protocols: Protocol | Sequence[Protocol],
+    *,
+    spoil: bool = True,
 ) -> Calibration:
     """Return a calibration that names the images and the inputs it was fitted on.
 
-    It also says what these inputs were like, so that unlike pictures can be told from them.
+    It also says what these inputs were like, so that unlike pictures can be told from them; `spoil`
+    is for `measure_reference`.
     """
-    reference = measure_reference(dataset, protocols)
+    reference = measure_reference(dataset, protocols, spoil=spoil)
     return replace(
         calibration,
         protocol=_as_json(_as_list(protocols)),

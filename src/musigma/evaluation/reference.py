@@ -1,6 +1,6 @@
 """What the inputs of a calibration were like, measured for the guard."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,11 @@ from musigma.datasets.catalog import Dataset, data_hash
 from musigma.degradations.pairs import PAIRS
 from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.restored_pairs import errors_name, read_pair
+from musigma.evaluation.spoiled_inputs import SPOILERS
 from musigma.functional.blur import blur, gaussian_kernels
 from musigma.functional.color import quantise
-from musigma.functional.picture_statistics import PictureStatistics, measure
+from musigma.functional.noise import image_generator
+from musigma.functional.picture_statistics import MIN_SIDE, PictureStatistics, measure
 from musigma.model import Model
 from musigma.networks import Network
 from musigma.types import ConfigError
@@ -22,25 +24,44 @@ from musigma.uncertainty.guard import Reference, fit_reference
 SOFTENING_STD, SOFTENING_RADIUS = 0.5, 2
 """The blur of `soften`, in pixels of the input."""
 
+_EVERY_OF_MIXTURE = 4
+"""Of the inputs of a mixture, every so many are spoiled; all of those of one degradation."""
+
 
 def measure_reference(
-    dataset: Dataset, protocols: Protocol | Sequence[Protocol]
+    dataset: Dataset, protocols: Protocol | Sequence[Protocol], *, spoil: bool = True
 ) -> Reference | None:
     """Measure the inputs that protocols make of a data set; no network is run.
 
     Args:
         dataset: The held-out images.
         protocols: How inputs are made. With several, each image is degraded in every way.
+        spoil: Whether the guard also learns what spoiled inputs look like. Those of a network that
+            is told the noise level differ more by that level than by anything else.
 
     Returns:
         The limits of the inputs, or `None` where these are too few.
     """
     listed = [protocols] if isinstance(protocols, Protocol) else protocols
-    inputs = [part for protocol in listed for part in _measured(dataset, protocol)]
-    if len(listed) > 1:
-        return fit_reference(inputs, mixture=True)
-    softened = _measured(dataset, listed[0], change=soften)
-    return fit_reference(inputs, softened=softened)
+    inputs, softened = [], []
+    spoiled: dict[str, list[PictureStatistics]] = {name: [] for name in SPOILERS}
+    step = _EVERY_OF_MIXTURE if len(listed) > 1 else 1
+    for offset, protocol in enumerate(listed):
+        for index, degraded in enumerate(_inputs(dataset, protocol)):
+            inputs.append(measure(degraded))
+            if len(listed) == 1:
+                softened.append(measure(soften(degraded)))
+            if spoil and (index + offset) % step == 0 and min(degraded.shape[2:]) >= MIN_SIDE:
+                generator = image_generator(index, offset)
+                for name, change in SPOILERS.items():
+                    spoiled[name].append(measure(change(degraded, generator)))
+    return fit_reference(
+        inputs,
+        softened=softened,
+        spoiled=spoiled,
+        num_images=len(dataset.items),
+        mixture=len(listed) > 1,
+    )
 
 
 def add_reference(model: Model, dataset: Dataset) -> Model:
@@ -59,7 +80,7 @@ def add_reference(model: Model, dataset: Dataset) -> Model:
             f"{dataset.name} is not what {model.name} was calibrated on; use 'musigma calibrate'"
         )
     protocols = protocols_of(model.network, calibration.protocol or {})
-    reference = measure_reference(dataset, protocols)
+    reference = measure_reference(dataset, protocols, spoil=not model.takes_noise_level)
     stored = None if reference is None else reference.to_dict()
     return replace(model, calibration=replace(calibration, reference=stored))
 
@@ -94,12 +115,8 @@ def soften(degraded: Tensor) -> Tensor:
     return quantise(blur(degraded, kernels))
 
 
-def _measured(
-    dataset: Dataset, protocol: Protocol, *, change: Callable[[Tensor], Tensor] = lambda same: same
-) -> list[PictureStatistics]:
-    numbers = []
+def _inputs(dataset: Dataset, protocol: Protocol) -> Iterator[Tensor]:
     for item in dataset.items:
         degraded = read_pair(item, protocol).degraded
         with errors_name(item.target):
-            numbers.append(measure(change(degraded)))
-    return numbers
+            yield degraded

@@ -42,11 +42,14 @@ class NoiseEstimate(NamedTuple):
             denoisers that are told a level expect. JPEG, demosaicing and shrinking end that.
         growth: How its variance grows with the signal, as
             `musigma.functional.poisson_gaussian.growth_of` says it; empty where that is not known.
+        has_blocks: Whether the picture has JPEG blocks. JPEG removes weak noise together with fine
+            details, so that the level may be too low.
     """
 
     std: float
     is_white: bool
     growth: str = ""
+    has_blocks: bool = False
 
     def __str__(self) -> str:
         """The level as it is shown to users.
@@ -88,11 +91,14 @@ def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -
         True
     """
     fine, coarse = statistics.noise_std, statistics.coarse_noise_std
+    has_blocks = statistics.block_edges >= MIN_BLOCK_EDGES
     if coarse <= _MAX_RATIO * fine + _MAX_EXCESS:
-        return NoiseEstimate(fine if white_std is None else white_std, is_white=True)
+        std = fine if white_std is None else white_std
+        return NoiseEstimate(std, is_white=True, has_blocks=has_blocks)
     # Without JPEG, noise that colors do not have is the same in all of them: film, or a scan.
-    is_grey = fine < _GREY_SHARE * coarse and statistics.block_edges < MIN_BLOCK_EDGES
-    return NoiseEstimate(coarse * (LUMA_NORM if is_grey else 1.0), is_white=False)
+    is_grey = fine < _GREY_SHARE * coarse and not has_blocks
+    std = coarse * (LUMA_NORM if is_grey else 1.0)
+    return NoiseEstimate(std, is_white=False, has_blocks=has_blocks)
 
 
 def check_seed(seed: int) -> None:

@@ -15,7 +15,9 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
+from musigma.functional import picture_traces
 from musigma.types import ImageError
 
 BLOCK = 8
@@ -41,6 +43,12 @@ _COARSE_CYCLES, _FINE_CYCLES = (0.06, 0.16), (0.25, 0.4)
 
 _HALF_SECTOR = 15.25
 """Half the angle of a direction in degrees; neighbouring ones overlap."""
+
+_QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Of the sharpness of patches."""
+
+_LEAST_RIPPLE = 0.1
+"""Frequencies from which on `ripple` looks for peaks, in cycles per pixel."""
 
 _WHITE_EXCESS = 1.3
 """White noise may have so many times the variance in coarse details of what it has in fine ones."""
@@ -95,6 +103,19 @@ class PictureStatistics:
             Blur lowers it, and blur in one direction, as by a moving camera, lowers it most.
         spectrum: Energies between `BANDS`, ``log2``: of the patches with the most coarse detail,
             then of all. Empty for a picture that is too small or too flat to tell.
+        shifted_blocks: Blocks whose edges lie beside the JPEG grid, as
+            `musigma.functional.picture_traces.shifted_blocks` finds them.
+        period_of_two: How much every other row or column differs.
+        lines: Noise that whole rows or columns share, in 8-bit levels.
+        ripple: How far one fine frequency stands out from those around it, ``log2``.
+        impulses: Pixels that stand alone, in parts of 10000, ``log2``.
+        empty_levels: Share of the 8-bit levels that no pixel has.
+        texture: What tells how a picture was processed, beside `spectrum`: typical energies between
+            `BANDS` of the patches with the most coarse detail, of all, and of the flattest ones;
+            correlations of slopes, coarse contrasts, differences between directions, and quantiles
+            of the sharpness of patches. Empty where `spectrum` is.
+        colours: Typical energies of the colour differences between `BANDS`, of all patches and of
+            the flattest ones; empty for grey pictures too.
     """
 
     noise_std: float
@@ -105,6 +126,14 @@ class PictureStatistics:
     colour_grain_std: float = 0.0
     softest_direction: float = CLEAN_SOFTEST
     spectrum: tuple[float, ...] = ()
+    shifted_blocks: float = 0.0
+    period_of_two: float = 0.0
+    lines: float = 0.0
+    ripple: float = 0.0
+    impulses: float = -1.0
+    empty_levels: float = 0.0
+    texture: tuple[float, ...] = ()
+    colours: tuple[float, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers by their names."""
@@ -132,9 +161,11 @@ def measure(image: Windowed) -> PictureStatistics:
             rolloff=CLEAN_ROLLOFF,
             block_edges=0.0,
         )
-    luma = [planes[0] for planes in windows]
-    planes = [_energies([window[i] for window in windows]) for i in range(len(windows[0]))]
+    mixed = [_mixed(window) for window in windows]
+    luma = [planes[0] for planes in mixed]
+    planes = [_energies([window[i] for window in mixed]) for i in range(len(mixed[0]))]
     energies, fine_std = planes[0], _noise_std(planes)
+    directions, spectrum = _directions(luma), _spectrum(energies)
     return PictureStatistics(
         noise_std=fine_std,
         coarse_noise_std=_coarse_noise_std(energies, fine_std=fine_std, num_planes=len(planes)),
@@ -142,8 +173,16 @@ def measure(image: Windowed) -> PictureStatistics:
         rolloff=_rolloff(energies),
         block_edges=_block_edges(luma),
         colour_grain_std=_colour_grain_std(planes),
-        softest_direction=_softest_direction(luma),
-        spectrum=_spectrum(energies),
+        softest_direction=CLEAN_SOFTEST if directions is None else _softest(directions),
+        spectrum=spectrum,
+        shifted_blocks=picture_traces.shifted_blocks(luma),
+        period_of_two=picture_traces.period_of_two(luma),
+        lines=picture_traces.lines(luma),
+        ripple=_ripple(luma),
+        impulses=picture_traces.impulses(luma),
+        empty_levels=picture_traces.empty_levels(windows),
+        texture=_texture(luma, energies, directions) if spectrum else (),
+        colours=_colours(planes) if spectrum else (),
     )
 
 
@@ -218,15 +257,19 @@ def _spread(length: int) -> list[slice]:
 
 
 def _windows(image: Windowed) -> Iterator[Tensor]:
-    """Yield windows as orthogonal planes ``(1 or 3, H, W)``, brightness first, in 8-bit levels."""
+    """Yield windows ``(1 or 3, H, W)`` in 8-bit levels."""
     shape = tuple(image.shape)
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3):
         raise ImageError(f"expected one image (1, 1 or 3, H, W) in [0, 1], got {shape}")
     if min(shape[2:]) < MIN_SIDE:
         return
     for rows, columns in window_slices(*shape[2:]):
-        window = image[:, :, rows, columns][0].detach().float().cpu() * 255
-        yield window if len(window) == 1 else torch.einsum("pc,chw->phw", _planes(), window)
+        yield image[:, :, rows, columns][0].detach().float().cpu() * 255
+
+
+def _mixed(window: Tensor) -> Tensor:
+    """Return a window as orthogonal planes, brightness first."""
+    return window if len(window) == 1 else torch.einsum("pc,chw->phw", _planes(), window)
 
 
 @lru_cache(maxsize=1)
@@ -373,20 +416,75 @@ def _spectrum(energies: Tensor) -> tuple[float, ...]:
     return tuple(_log_energy(part, *band) for part in (textured, energies) for band in BANDS)
 
 
-def _softest_direction(planes: list[Tensor]) -> float:
-    """Return fine over coarse energy of the softest direction, plus its distance to the mean.
+def _texture(luma: list[Tensor], energies: Tensor, directions: Tensor | None) -> tuple[float, ...]:
+    """Return the numbers that tell processing; `directions` are level where there are none."""
+    if directions is None:
+        directions = torch.zeros(_NUM_DIRECTIONS)
+    mean = float(directions.mean())
+    turns = (mean, mean - float(directions.min()), float(directions.max()) - mean)
+    typical = (*_typical(_textured(energies)), *_typical(energies), *_floors(energies))
+    slopes = (*picture_traces.correlations(luma), *picture_traces.coarse_contrasts(luma))
+    return (*typical, *slopes, *turns, *_spread_of_sharpness(energies))
+
+
+def _spread_of_sharpness(energies: Tensor) -> list[float]:
+    """Return quantiles of fine over coarse energy in the half with more coarse detail."""
+    fine, coarse = (
+        (energies[:, _band(*band)].mean(1) + _ROUNDING).log2() for band in ((4, 7), (1, 4))
+    )
+    ratios = (fine - coarse)[coarse >= coarse.median()]
+    return ratios.quantile(torch.tensor(_QUANTILES)).tolist()
+
+
+def _colours(planes: list[Tensor]) -> tuple[float, ...]:
+    """Return the means over both colour differences."""
+    both = [(*_typical(energies), *_floors(energies)) for energies in planes[1:]]
+    return tuple(sum(pair) / len(pair) for pair in zip(*both, strict=True))
+
+
+def _typical(energies: Tensor) -> list[float]:
+    """Return the mean logarithms of the energies between `BANDS`."""
+    logs = (energies + _ROUNDING).log2().mean(0)
+    return [float(logs[_band(*band)].mean()) for band in BANDS]
+
+
+def _floors(energies: Tensor) -> list[float]:
+    """Return the energies of the flattest patches between `BANDS`, ``log2``."""
+    flat = energies[_flattest(energies[:, _band(1, 4)].sum(1))].median(0).values / _CHI_MEDIAN
+    return [math.log2(float(flat[_band(*band)].mean()) + _ROUNDING) for band in BANDS]
+
+
+def _ripple(planes: list[Tensor]) -> float:
+    """Return the height of the highest peak of the spectrum off its axes, where edges lie."""
+    powers = [_powers(plane) for plane in planes if min(plane.shape) >= _DIRECTION_PATCH]
+    if not powers:
+        return 0.0
+    levels = (torch.cat(powers) + _ROUNDING).log2().mean(0)
+    around = pad(levels[None, None], (2, 2, 2, 2), mode="circular")[0, 0]
+    background = around.unfold(0, 5, 1).unfold(1, 5, 1).flatten(2).median(2).values
+    line = torch.fft.fftfreq(_DIRECTION_PATCH)
+    fine = torch.hypot(line[:, None], line) >= _LEAST_RIPPLE
+    fine[0], fine[:, 0] = False, False
+    return float((levels - background)[fine].max())
+
+
+def _softest(levels: Tensor) -> float:
+    return float(2 * levels.min() - levels.mean())
+
+
+def _directions(planes: list[Tensor]) -> Tensor | None:
+    """Return fine over coarse energy in each direction, ``log2``; `None` for a flat picture.
 
     The cosine transform cannot tell a direction from its mirror image; the Fourier transform can.
     """
     powers = [_powers(plane) for plane in planes if min(plane.shape) >= _DIRECTION_PATCH]
     if not powers:
-        return CLEAN_SOFTEST
+        return None
     power = torch.cat(powers).mean(0).flatten()
     coarse, fine = (sectors @ power for sectors in _sectors())
     if float(coarse.mean()) < _LEAST_ENERGY:
-        return CLEAN_SOFTEST
-    levels = (fine + _ROUNDING).log2() - (coarse + _ROUNDING).log2()
-    return float(2 * levels.min() - levels.mean())
+        return None
+    return (fine + _ROUNDING).log2() - (coarse + _ROUNDING).log2()
 
 
 def _powers(plane: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from musigma.uncertainty.guard import Reference, unlike
 FLOAT32_ENGINES = ("torch", "onnx", "openvino")
 """Calibrations are fitted in float32. Other engines round more, so that no promise is made."""
 
+_JPEG_FORMATS = ("JPEG", "TIFF")
 _FORMAT_NAMES = {"WEBP": "lossy WebP", "TIFF": "TIFF with JPEG compression"}
 
 
@@ -135,12 +136,22 @@ def lossy_reason(calibration: Calibration, format_name: str) -> str | None:
         format_name: How the picture was stored, such as ``JPEG``.
 
     Returns:
-        `None` where the calibration was fitted on pictures with JPEG artifacts.
+        `None` where the calibration was fitted on pairs from disk, or on JPEG and it is one. Other
+        codecs leave other artifacts, of which intervals fitted on JPEG hold fewer.
     """
-    if _covers_lossy_files(calibration):
-        return None
+    degradation = str((calibration.protocol or {}).get("degradation", ""))
     name = _FORMAT_NAMES.get(format_name, format_name)
-    return f"it is a {name}, and the model is calibrated for pictures without JPEG artifacts"
+    article = "an" if name == "AVIF" else "a"
+    if degradation == "pairs":
+        return None
+    if "jpeg" not in degradation:
+        return (
+            f"it is {article} {name}, and the model is calibrated for pictures without JPEG "
+            "artifacts"
+        )
+    if format_name in _JPEG_FORMATS:
+        return None
+    return f"it is {article} {name}, and the model is calibrated for JPEG"
 
 
 def _reason_in_statistics(
@@ -154,8 +165,3 @@ def _reason_in_statistics(
     sentences = unlike(reference, statistics, noise_std=told)
     clauses = [sentence[0].lower() + sentence[1:].rstrip(".") for sentence in sentences]
     return "; ".join(clauses) or None
-
-
-def _covers_lossy_files(calibration: Calibration) -> bool:
-    degradation = str((calibration.protocol or {}).get("degradation", ""))
-    return "jpeg" in degradation or degradation == "pairs"

@@ -6,12 +6,13 @@ any held-out input exceeds. `unlike` compares a picture with them and says in wo
 
 A little blur is hard to tell from a picture of soft things by one number. So one more number is
 fitted: the weighted sum of the energies between several radii that tells the held-out inputs best
-from the same inputs, softened.
+from the same inputs, softened. Further sums of more numbers tell them from inputs that were spoiled
+in other ways, by noise reduction or sharpening for example; see `musigma.uncertainty.fitted_sums`.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from musigma.functional.noise import noise_of
 from musigma.functional.picture_statistics import PictureStatistics
 from musigma.types import ConfigError
+from musigma.uncertainty.fitted_sums import FittedSum, discriminant, exceeded, fit_sums
 
 LEAST_INPUTS = 20
 """Limits of fewer inputs say little; no reference is made of them."""
@@ -47,6 +49,7 @@ class _Tails(NamedTuple):
         margin: How far both limits are moved outwards, in units of the range from the 5 % to the
             95 % quantile.
         least: The least amount by which they are moved.
+        floor: The least upper limit, which intervals still bear.
         of_mixture: The first three for inputs that were degraded in several ways.
     """
 
@@ -54,6 +57,7 @@ class _Tails(NamedTuple):
     above: float | None
     margin: float
     least: float = 0.0
+    floor: float = -math.inf
     of_mixture: tuple[float | None, float | None, float] = (None, None, 0.0)
 
     def chosen(self, *, mixture: bool) -> "_Tails":
@@ -78,6 +82,12 @@ _TAILS = {
     "softest_direction": _Tails(0.0, None, 0.3, of_mixture=(0.01, None, 0.0)),
     "detail": _Tails(0.02, None, 0.0),
     "block_edges": _Tails(None, 0.0, 0.1, least=0.1, of_mixture=(None, 0.0, 0.1)),
+    "shifted_blocks": _Tails(None, 0.0, 0.3, floor=0.17, of_mixture=(None, 0.002, 0.1)),
+    "period_of_two": _Tails(None, 0.0, 0.7, of_mixture=(None, 0.002, 0.1)),
+    "lines": _Tails(None, 0.0, 1.8, of_mixture=(None, 0.002, 0.1)),
+    "ripple": _Tails(None, 0.0, 0.7, of_mixture=(None, 0.002, 0.1)),
+    "impulses": _Tails(None, 0.0, 0.25, of_mixture=(None, 0.002, 0.1)),
+    "empty_levels": _Tails(None, 0.0, 0.0, floor=0.85, of_mixture=(None, 0.002, 0.0)),
 }
 
 _SOFTNESS = ("sharpness", "rolloff", "softest_direction", "detail")
@@ -87,11 +97,45 @@ _NOISE_WORDS = {
     "colour_grain_std": "coarse noise of the colours",
 }
 
-_SHRINKAGE = 0.01
-"""Share by which variances are enlarged, so that few inputs do not make wild weights."""
+_TRACES = {
+    "shifted_blocks": "The picture has blocks that do not begin at its corner: it was cut or moved "
+    "after it was saved, or saved by another codec than JPEG.",
+    "period_of_two": "Every other row or column of the picture is different: it was enlarged, its "
+    "colors were interpolated from those of a sensor, or it is a field of video.",
+    "lines": "The picture has noise of whole rows or columns.",
+    "ripple": "The picture has a fine, regular pattern, as printed dots, screens and electric "
+    "disturbances make it.",
+    "impulses": "Single pixels of the picture stand out from all around them, as defective pixels, "
+    "dust and dithering do.",
+    "empty_levels": "The picture has few levels of brightness, as one of a small palette has.",
+}
+_SMOOTHED = (
+    "Weak texture of the picture was smoothed away beside sharp edges, as noise reduction and "
+    "strong compression do it."
+)
+_SOFTER = (
+    "The picture is softer than the calibration pictures: it was blurred, enlarged, or shrunk in "
+    "another way."
+)
+_SPOILED = {
+    "enlarged": _SOFTER,
+    "defocused": "The picture is out of focus in a way that the calibration pictures were not.",
+    "moved": "The picture is blurred in one direction, as by a moving camera, and the calibration "
+    "pictures were not, or less.",
+    "smoothed": _SMOOTHED,
+    "denoised": _SMOOTHED,
+    "processed": _SMOOTHED,
+    "sharpened": "The picture was sharpened strongly: its edges have halos.",
+    "grainy": "The picture has coarse noise or grain that the calibration pictures had not.",
+    "colour_noise": "The picture has coarse noise of the colors that the calibration pictures had "
+    "not.",
+}
+"""What is said of a picture that looks spoiled, by the names of the fitted sums."""
 
-_LEAST_SPREAD = 0.03
-"""Energies spread by at least so much, ``log2``; those of strong white noise hardly do."""
+_DETAIL_SHRINKAGE = 0.01
+_SPOILED_SHARE, _SPOILED_MARGIN = 0.004, 1.0
+"""Share of the inputs of a mixture that may exceed the limit of a fitted sum, and how far the limit
+lies above the sums of all inputs of one degradation, in standard deviations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +147,13 @@ class Reference:
         limits: Lower and upper limit of each number of `PictureStatistics`, by its name. Levels of
             noise are in 8-bit levels. ``detail`` is the weighted sum of its spectrum.
         weights: Those of ``detail``; none where it was not fitted.
+        sums: Those of `musigma.uncertainty.fitted_sums`, by what they tell.
     """
 
     num_inputs: int
     limits: Mapping[str, Limits]
     weights: tuple[float, ...] = ()
+    sums: Mapping[str, FittedSum] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; an open limit is `None`."""
@@ -115,8 +161,15 @@ class Reference:
             name: [round(value, 3) if math.isfinite(value) else None for value in limit]
             for name, limit in self.limits.items()
         }
-        stored = {"num_inputs": self.num_inputs, "limits": limits}
-        return stored | {"weights": list(self.weights)} if self.weights else stored
+        stored: dict[str, Any] = {"num_inputs": self.num_inputs, "limits": limits}
+        if self.weights:
+            stored["weights"] = list(self.weights)
+        if self.sums:
+            stored["sums"] = {
+                name: {"weights": list(fitted.weights), "limit": fitted.limit}
+                for name, fitted in self.sums.items()
+            }
+        return stored
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Reference":
@@ -131,7 +184,12 @@ class Reference:
                 if name in _TAILS
             }
             weights = tuple(float(weight) for weight in data.get("weights", ()))
-            return cls(num_inputs=int(data["num_inputs"]), limits=limits, weights=weights)
+            sums = {
+                name: FittedSum(tuple(map(float, stored["weights"])), float(stored["limit"]))
+                for name, stored in data.get("sums", {}).items()
+            }
+            number = int(data["num_inputs"])
+            return cls(num_inputs=number, limits=limits, weights=weights, sums=sums)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ConfigError(
                 f"the reference of a calibration has num_inputs and limits: {error!r}"
@@ -142,6 +200,8 @@ def fit_reference(
     inputs: Sequence[PictureStatistics],
     *,
     softened: Sequence[PictureStatistics] = (),
+    spoiled: Mapping[str, Sequence[PictureStatistics]] | None = None,
+    num_images: int | None = None,
     mixture: bool = False,
 ) -> Reference | None:
     """Return the limits of held-out inputs, or `None` where these are too few.
@@ -149,6 +209,9 @@ def fit_reference(
     Args:
         inputs: What `musigma.functional.picture_statistics.measure` found in each.
         softened: The same after a little blur. With them ``detail`` is fitted.
+        spoiled: Some of them, spoiled, by the names of `musigma.evaluation.spoiled_inputs`.
+        num_images: Number of different images; the i-th input shows image ``i % num_images``. As
+            many as there are inputs where it is left out.
         mixture: Whether they were degraded in several ways, among them blur: then the limits are
             wider, and ``detail`` is not fitted.
 
@@ -168,29 +231,35 @@ def fit_reference(
         for name in _TAILS
         if any(name in row for row in rows)
     }
-    return Reference(num_inputs=len(inputs), limits=limits, weights=weights)
+    sums = fit_sums(
+        inputs,
+        spoiled or {},
+        num_images=num_images or len(inputs),
+        share=_SPOILED_SHARE if mixture else 0.0,
+        margin=0.0 if mixture else _SPOILED_MARGIN,
+    )
+    return Reference(num_inputs=len(inputs), limits=limits, weights=weights, sums=sums)
 
 
 def _detail_weights(
     inputs: Sequence[PictureStatistics], softened: Sequence[PictureStatistics]
 ) -> tuple[float, ...]:
-    """Return Fisher's linear discriminant, scaled to a standard deviation of 1."""
+    """Return the weights of ``detail``; none where the inputs are too few."""
     sharp, soft = (
         np.array([statistics.spectrum for statistics in part if statistics.spectrum])
         for part in (inputs, softened)
     )
     if min(len(sharp), len(soft)) < LEAST_INPUTS:
         return ()
-    scatter = (np.cov(sharp.T) + np.cov(soft.T)) / 2
-    scatter += _SHRINKAGE * np.diag(np.diag(scatter)) + _LEAST_SPREAD**2 * np.eye(len(scatter))
-    weights = np.linalg.solve(scatter, sharp.mean(0) - soft.mean(0))
-    weights /= math.sqrt(weights @ scatter @ weights) or 1.0
+    weights = discriminant(sharp, soft, shrinkage=_DETAIL_SHRINKAGE)
     return tuple(round(float(weight), 4) for weight in weights)
 
 
 def _numbers(statistics: PictureStatistics, weights: Sequence[float]) -> dict[str, float]:
     """Return the numbers of a picture that are compared, by their names."""
-    numbers = {name: value for name, value in statistics.to_dict().items() if name != "spectrum"}
+    numbers = {
+        name: value for name, value in statistics.to_dict().items() if not isinstance(value, tuple)
+    }
     if weights and len(statistics.spectrum) == len(weights):
         numbers["detail"] = float(np.dot(weights, statistics.spectrum))
     return numbers
@@ -224,21 +293,23 @@ def unlike(
         for name, limits in reference.limits.items()
         if name in numbers
     }
-    if noise_std is not None:
-        sides.pop("detail", None)  # noise of another level has another spectrum
+    if noise_std is not None:  # noise of another level has another spectrum
+        sides.pop("detail", None)
+        sides.pop("impulses", None)
     sentences = [_blocks_sentence(reference)] if sides.get("block_edges", 0) > 0 else []
     sentences += _noise_sentences(reference, statistics, sides, noise_std)
+    sentences += [text for name, text in _TRACES.items() if sides.get(name, 0) > 0]
     softness = [sides.get(name, 0) for name in _SOFTNESS]
     if min(softness) < 0:
-        sentences.append(
-            "The picture is softer than the calibration pictures: it was blurred, enlarged, or "
-            "shrunk in another way."
-        )
+        sentences.append(_SOFTER)
     elif max(softness) > 0 and not sentences:  # noise and blocks look like fine details
         sentences.append(
             "The picture is sharper than the calibration pictures: it was sharpened, or shrunk "
             "without smoothing."
         )
+    if not sentences and noise_std is None:
+        spoiled = exceeded(reference.sums, statistics)
+        sentences += [text for name, text in _SPOILED.items() if name in spoiled][:1]
     return sentences
 
 
@@ -294,5 +365,5 @@ def _limits(name: str, values: Sequence[float], *, mixture: bool) -> Limits:
     if tails.below is not None:
         low = float(np.quantile(numbers, tails.below)) - margin
     if tails.above is not None:
-        high = float(np.quantile(numbers, 1 - tails.above)) + margin
+        high = max(tails.floor, float(np.quantile(numbers, 1 - tails.above)) + margin)
     return Limits(low, float(2**high - _NOISE_OFFSET) if is_level else high)
