@@ -149,7 +149,7 @@ def assert_reads_its_place(page):
     assert reading(page, "Result") == [str(x % 256), "128", str(y % 256)]
     level = shown_level(1 + x % 40)
     assert reading(page, "90 %") == [
-        f"{v}\u2009\u00b1\u2009{level}" for v in (x % 256, 128, y % 256)
+        f"{v}\u2009\u00b1\u202f{level}" for v in (x % 256, 128, y % 256)
     ]
     assert reading(page, "Sigma") == [shown_level((1 + x % 40) / 2)] * 3
 
