@@ -107,6 +107,12 @@ def with_output(markdown: str, run: Run) -> str:
     return markdown
 
 
+def on_page_content(html: str, page: "Page", config: "MkDocsConfig", files: "Files") -> str:
+    """Turn the second names of functions into places to go to: as links they would be empty."""
+    del page, config, files
+    return re.sub(r'<a href="" id="([\w.]+)"></a>', r'<span id="\1"></span>', html)
+
+
 def reference_pages() -> dict[str, str]:
     """Return a page for each public module, and one for all commands."""
     listed: dict[str, list[str]] = json.loads(NAMES.read_text())

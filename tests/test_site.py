@@ -90,6 +90,8 @@ def test_the_site_builds_without_warnings_and_is_whole(tmp_path):
     assert broken_links(pages) == []
     assert names_that_are_missing(pages, tmp_path) == []
     foreign = [r for page in pages.values() for r in page.resources if urlsplit(r).netloc]
+    empty_links = [path.name for path in pages if 'href="" id' in path.read_text()]
+    assert empty_links == []  # which a screen reader could not name
     assert foreign == []  # nothing is fetched from other hosts when somebody reads
     for path in (ROOT / "docs").rglob("*.md"):
         page = tmp_path / path.relative_to(ROOT / "docs").with_suffix(".html")

@@ -35,7 +35,9 @@ def test_output_may_be_a_file(upscale, photos, tmp_path):
     assert names(out.parent) == ["large.error-map.png", "large.jpg", "large.sigma.png"]
     assert not (out.parent / resume_log.NAME).exists()  # the folder is not ours
     assert read_image(out)[1].format == "JPEG"
-    assert upscale(photos / "a.png", "-o", out).code == 0  # it may be replaced
+    again = upscale(photos / "a.png", "-o", out)  # it may be replaced
+    assert again.code == 0
+    assert f"1 written to {out}, 0 failed" in again.err
     for words in (("--suffix", "-x2"), ("--format", "png")):
         refused = upscale(photos / "a.png", "-o", out, *words)
         assert refused.code == 2
@@ -58,7 +60,8 @@ def test_format_quality_and_suffix(upscale, photos, tmp_path):
     words = ("-o", out, "--format", "jpeg", "--suffix", "-x2", "--quality", 30)
     assert upscale(photos, *words).code == 0
     assert (out / "a-x2.jpg").stat().st_size < size
-    assert "'jgp'; did you mean" in upscale(photos, "-o", out, "--format", "jgp").errors[0]
+    unknown = upscale(photos, "-o", out, "--format", "gif").errors[0]
+    assert "png, jpg, jpeg, webp, tif, tiff, bmp, not as 'gif'" in unknown
     assert upscale(photos, "-o", out, "--suffix", "/../x").code == 2
     write_image(tmp_path / "photo.jpeg", torch.rand(1, 3, 4, 4))
     assert upscale(tmp_path / "photo.jpeg", "-o", out, "--format", "jpg").code == 0

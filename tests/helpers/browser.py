@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 WIDTHS = {"desktop": 1280, "phone": 390}
+WAIT = 300_000
+"""Milliseconds until a test gives up; on a busy machine a page may need a minute to open."""
 
 
 def chromium() -> str:
@@ -47,7 +50,7 @@ def opened_page(browser, device: str, **options) -> Iterator:
         device_scale_factor=2 if is_phone else 1,
         **options,
     )
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(WAIT)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda message: complaints.extend(complaint(message)))
@@ -57,6 +60,14 @@ def opened_page(browser, device: str, **options) -> Iterator:
     yield page
     context.close()
     assert not complaints, complaints
+
+
+def wait_until(page, holds) -> None:
+    """Wait until a condition holds, while the page goes on."""
+    deadline = time.monotonic() + WAIT / 1000
+    while not holds():
+        assert time.monotonic() < deadline, "the page did not get there"
+        page.wait_for_timeout(50)
 
 
 def complaint(message) -> list[str]:

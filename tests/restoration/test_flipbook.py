@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from helpers.browser import launched_browser, opened_page
+from helpers.browser import WIDTHS, launched_browser, opened_page, serious_violations
 from musigma.functional.color import to_uint8
 from musigma.restoration.viewer import flipbook
 from musigma.restoration.viewer.flipbook import write_flipbook
@@ -55,11 +55,15 @@ def test_pictures_of_several_sizes_and_an_empty_book_are_refused(tmp_path):
         write_flipbook(tmp_path / "book.html", other, title="", sentences=[])
 
 
-def test_the_browser_shows_one_picture_at_a_time(tmp_path):
+@pytest.mark.parametrize("device", WIDTHS)
+def test_the_browser_shows_one_picture_at_a_time(tmp_path, device):
     path = tmp_path / "book.html"
-    write_flipbook(path, PICTURES, title="Two", sentences=[])
-    with launched_browser() as browser, opened_page(browser, "desktop") as page:
+    write_flipbook(path, PICTURES, title="Two", sentences=["Look."])
+    with launched_browser() as browser, opened_page(browser, device) as page:
         page.goto(path.as_uri())
+        assert serious_violations(page) == []
+        slider, picture = (page.locator(name).bounding_box() for name in ("#number", "img:visible"))
+        assert picture["y"] + picture["height"] - slider["y"] < 800  # one screen shows both
         shown = page.locator("figure:visible figcaption")
         assert shown.all_inner_texts() == ["First"]
         page.locator("#number").press("ArrowRight")

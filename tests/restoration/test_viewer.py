@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from helpers.browser import address, launched_browser, opened_page, serious_violations
+from helpers.browser import (
+    address,
+    launched_browser,
+    opened_page,
+    serious_violations,
+    wait_until,
+)
 from musigma.restoration.promise import Promise
 from musigma.restoration.viewer.gallery import write_gallery
 from musigma.restoration.viewer.page import write_page
@@ -149,7 +155,7 @@ def assert_reads_its_place(page):
     assert reading(page, "Result") == [str(x % 256), "128", str(y % 256)]
     level = shown_level(1 + x % 40)
     assert reading(page, "90 %") == [
-        f"{v}\u2009\u00b1\u2009{level}" for v in (x % 256, 128, y % 256)
+        f"{v}\u2009\u00b1\u202f{level}" for v in (x % 256, 128, y % 256)
     ]
     assert reading(page, "Sigma") == [shown_level((1 + x % 40) / 2)] * 3
 
@@ -230,15 +236,14 @@ def test_wheel_zooms_where_the_pointer_is(page):
     at = position(page)
     for _ in range(4):
         page.mouse.wheel(0, -300)
-        settle(page)
+    wait_until(page, lambda: zoom_level(page) > 3 * before)  # the wheel is heard some time later
+    settle(page)
     page.mouse.move(*place(page, 0.8, 0.501))
     settle(page)
-    assert zoom_level(page) > 3 * before
     assert np.allclose(position(page), at, atol=3)
     for _ in range(6):
         page.mouse.wheel(0, 300)
-    settle(page)
-    assert zoom_level(page) == before
+    wait_until(page, lambda: zoom_level(page) == before)
 
 
 @pytest.mark.parametrize("page", ["phone"], indirect=True)

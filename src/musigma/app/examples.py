@@ -8,7 +8,7 @@ from musigma.images.image_io import write_image
 
 EXAMPLES = {
     "Portrait, shrunk by 2": ("bicubic", 2),
-    "Portrait, blurred, shrunk and saved as JPEG": ("blur(1.2) | area | noise(3) | jpeg(60)", 2),
+    "Portrait, blurred and saved as JPEG": ("blur(1.2) | area | noise(3) | jpeg(60)", 2),
     "Portrait at night: noise of 25 levels": ("noise(25)", 1),
 }
 """What each picture shows, how it is made from the photo, and the scale of that."""

@@ -63,7 +63,7 @@ class Limits:
         >>> Limits(max_pixels=1000).check_size(10, 20, scale=2)
         >>> Limits(max_pixels=1000).check_size(10, 30, scale=2)
         Traceback (most recent call last):
-        musigma.app.limits.TooLargeError: 30 x 10 pixels at scale 2 give 1,200; at most 1,000 go
+        musigma.app.limits.TooLargeError: 30 x 10 pixels at scale 2 give 1,200 pixels, and the ...
     """
 
     max_bytes: int = 64 * 2**20
@@ -78,8 +78,8 @@ class Limits:
         num_pixels = height * width * scale**2
         if num_pixels > self.max_pixels:
             raise TooLargeError(
-                f"{width} x {height} pixels at scale {scale} give {num_pixels:,}; at most "
-                f"{self.max_pixels:,} go"
+                f"{width} x {height} pixels at scale {scale} give {num_pixels:,} pixels, and the "
+                f"limit here is {self.max_pixels:,}; choose a smaller scale or a smaller picture"
             )
 
     def check_bytes(self, num_bytes: int) -> None:

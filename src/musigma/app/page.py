@@ -36,6 +36,13 @@ and interval of every pixel.</p>
 """
 
 
+COMPUTING = """
+<div class="musigma app-empty">
+<p>The picture appears here as far as it is computed.</p>
+</div>
+"""
+
+
 def build_page(service: Service, examples: dict[str, Path]) -> Any:
     """Return the page as gradio blocks.
 
@@ -110,7 +117,7 @@ def _picture_input() -> Any:
         label="Picture",
         placeholder="Drop a picture here, or press to choose one",
         buttons=[],
-        height=260,
+        height=200,
         alt_text="The picture to be restored",
         elem_id="picture",
     )
@@ -134,10 +141,10 @@ def _example_buttons(service: Service, examples: dict[str, Path], picture: Any) 
         folder = tempfile.mkdtemp(dir=service.workspace.uploads)
         return str(shutil.copy(path, folder))
 
-    with gr.Group(elem_classes="app-examples"):
+    with gr.Column(elem_classes="app-examples"):
         gr.HTML('<p class="app-label">Or try an example</p>')
         for title, path in examples.items():
-            button = gr.Button(title, size="sm")
+            button = gr.Button(title, icon=path, size="sm")
             button.click(partial(copy, path), None, picture, api_visibility="private", queue=False)
 
 
@@ -175,13 +182,12 @@ class Desk:
         off, on = gr.update(interactive=False), gr.update(interactive=True)
         idle, busy = (on, off), (off, on)  # the buttons to start and to cancel
         self.cancel(visitor)
-        keep = gr.update()
         try:
             shown: list[bytes] = []
             ticket = self._submit(picture, scale, weights, noise_std, shown)
             self._tickets[str(visitor.session_hash)] = ticket
             while not ticket.finished.is_set():
-                view = words.preview(shown[-1]) if shown else keep
+                view = words.preview(shown[-1]) if shown else COMPUTING
                 yield [_state_of(ticket), view, *busy]
                 await _change(ticket, shown)
             report, links, box = ticket.result(0)
@@ -189,7 +195,8 @@ class Desk:
         except CancelledError:
             yield [words.state("Cancelled."), NOTHING_YET, *idle]
         except MusigmaError as error:
-            yield [words.state(f"{error}.", error=True), keep, *idle]
+            # Without a result: the one before is of another picture, or of other settings.
+            yield [words.state(f"{error}.", error=True), NOTHING_YET, *idle]
 
     async def restore_file(
         self,
@@ -266,10 +273,10 @@ def links_of(result: Result) -> dict[str, str]:
 
 def _state_of(ticket: Ticket) -> str:
     if ticket.position:
-        return words.state(words.waiting(ticket.position))
+        return words.state(words.waiting(ticket.position), busy=True)
     if ticket.done and ticket.done == ticket.total:
         return words.state("Writing the files.", done=ticket.done, total=ticket.total)
-    return words.state("Computing.", done=ticket.done, total=ticket.total)
+    return words.state("Computing.", busy=not ticket.total, done=ticket.done, total=ticket.total)
 
 
 async def _change(ticket: Ticket, shown: list[bytes]) -> None:

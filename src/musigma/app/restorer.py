@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from musigma.app.limits import Limits
@@ -32,6 +33,7 @@ from musigma.restoration.restore_file import (
     read_picture,
     write_results,
 )
+from musigma.restoration.viewer.data import error_colours
 from musigma.types import ConfigError, ImageError, Prediction, nearest
 from musigma.uncertainty.calibration import Calibration
 
@@ -41,6 +43,9 @@ TILE = 512
 
 NUM_MODELS = 3
 """Models that are kept in memory with their engines."""
+
+OWN_THREADS = ("onnx", "openvino")
+"""Engines that compute with threads of their own, besides those of torch."""
 
 MEDIA_TYPES = {"picture": "image/png", "sigma": "image/png", "report": "text/html"}
 """The files of a result, by what they hold."""
@@ -115,6 +120,30 @@ def quick_engine(model: Model) -> Engine:
     return model.engine(default_engine() if is_shipped and model.device.type == "cpu" else None)
 
 
+@contextmanager
+def torch_threads(number: int) -> Iterator[None]:
+    """Let torch use so many threads for a while.
+
+    Beside an engine with threads of its own, torch only turns samples into files. Its operations
+    there are so short that its threads would spend more time on waiting for each other than on
+    computing.
+
+    Args:
+        number: Of the threads.
+
+    Example:
+        >>> with torch_threads(1):
+        ...     torch.get_num_threads()
+        1
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Restorer:
     """Restores pictures with the shipped weights, one at a time.
 
@@ -139,8 +168,9 @@ class Restorer:
         return model.engine(self._engine_name or (default_engine() if on_cpu else "torch"))
 
     def warm_up(self) -> None:
-        """Load the default weights and make their engine, so that the first request is quick."""
+        """Load default weights, engine and packages, so that the first request is quick."""
         self.engine(self.model(DEFAULT_WEIGHTS, 2))
+        error_colours()  # imports matplotlib
 
     def restore(
         self,
@@ -192,10 +222,11 @@ class Restorer:
         model = self.model(request.weights, request.scale)
         engine = self.engine(model)
         options = _with_noise(options, model, request.noise_std)
-        job = _with_small_tiles(read_picture(model, source, options, engine=engine))
-        strips = compute_strips(job, engine, progress=progress)
-        with _Tap(job, show) as tap:
-            restored = write_results(job, tap.through(strips))
+        with torch_threads(1 if engine.name in OWN_THREADS else torch.get_num_threads()):
+            job = _with_small_tiles(read_picture(model, source, options, engine=engine))
+            strips = compute_strips(job, engine, progress=progress)
+            with _Tap(job, show) as tap:
+                restored = write_results(job, tap.through(strips))
         files = {"picture": restored.output}
         files |= {"report": restored.files["page"]} if options.page else {}
         files |= {"sigma": tap.path} if model.has_sigma else {}

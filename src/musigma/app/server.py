@@ -151,8 +151,30 @@ def _theme(gr: Any) -> Any:
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Liberation Sans", "sans-serif"]
     mono = ["ui-monospace", "Consolas", "Liberation Mono", "monospace"]
     theme = gr.themes.Default(font=fonts, font_mono=mono, primary_hue="blue", neutral_hue="stone")
-    # Letters that can be read: the default has too little contrast.
+    # Colours as in the stylesheet of the viewer, and letters that can be read.
     return theme.set(
+        body_background_fill="#f6f6f4",
+        body_background_fill_dark="#141518",
+        block_background_fill="#fff",
+        block_background_fill_dark="#1d1f23",
+        block_label_background_fill="#fff",
+        block_label_background_fill_dark="#1d1f23",
+        input_background_fill="#fff",
+        input_background_fill_dark="#1d1f23",
+        border_color_primary="#d9d7d0",
+        border_color_primary_dark="#3a3d44",
+        button_secondary_background_fill="#fff",
+        button_secondary_background_fill_hover="#f6f6f4",
+        button_secondary_background_fill_dark="#1d1f23",
+        button_secondary_background_fill_hover_dark="#2a2d33",
+        button_secondary_border_color="#85827a",
+        button_secondary_border_color_dark="#7d8089",
+        button_border_width="1px",
+        checkbox_border_color="#85827a",
+        checkbox_border_color_dark="#7d8089",
+        checkbox_background_color_dark="#141518",
+        checkbox_label_background_fill_dark="#1d1f23",
+        checkbox_label_background_fill_hover_dark="#2a2d33",
         block_info_text_color="*neutral_600",
         block_info_text_color_dark="*neutral_300",
         button_primary_background_fill="*primary_600",

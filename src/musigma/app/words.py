@@ -11,14 +11,23 @@ FILE_TITLES = {
 }
 
 
-def state(text: str, *, done: int = 0, total: int = 0, error: bool = False) -> str:
-    """Return a line about the request, with a bar where the number of tiles is known.
+def state(
+    text: str, *, busy: bool = False, done: int = 0, total: int = 0, error: bool = False
+) -> str:
+    """Return a line about the request.
+
+    Args:
+        text: The line.
+        busy: Whether to show a bar that moves, where the number of tiles is not known.
+        done: Number of tiles that are done.
+        total: Number of tiles; a bar shows how many of them are done.
+        error: Whether the line tells what is wrong.
 
     Example:
-        >>> state("Computing.", error=True)
-        '<div class="musigma app-state app-error" role="status"><p>Computing.</p></div>'
+        >>> state("Choose a picture.", error=True)
+        '<div class="musigma app-state app-error" role="status"><p>Choose a picture.</p></div>'
     """
-    bar = ""
+    bar = '<div class="app-working" role="progressbar" aria-label="Working"></div>' if busy else ""
     if total:
         label = f"{done} of {total} tiles"
         bar = f'<progress max="{total}" value="{done}" aria-label="{label}"></progress>'

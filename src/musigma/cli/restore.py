@@ -80,7 +80,7 @@ def _restore_all(model: "Model", options: "Options", shared: RestoreOptions) -> 
         print_json(outcomes.to_json())
     else:
         print_promises(options, outcomes.done)
-        print_summary(model, options, outcomes)
+        print_summary(model, shared.output, outcomes)
         if gallery is not None:
             print_line(f"All pages: {gallery}")
     return outcomes

@@ -228,13 +228,13 @@ class RestoreOptions:
 
     def _check_names(self) -> None:
         from musigma.images.listing import format_of
-        from musigma.types import ConfigError, nearest
+        from musigma.types import ConfigError
 
         if self.output.exists() and not self.output.is_dir() and not self.names_file:
             raise ConfigError(f"{self.output} is a file; --output names the folder for the results")
         if self.format is not None and self.format.lower() not in FORMATS:
-            hint = nearest(self.format.lower(), tuple(FORMATS))
-            raise ConfigError(f"no results can be written as {self.format!r}; {hint}")
+            known = ", ".join(FORMATS)
+            raise ConfigError(f"results can be written as {known}, not as {self.format!r}")
         if {"/", "\\", "\0"} & set(self.suffix):
             raise ConfigError(f"--suffix is part of a file name, got {self.suffix!r}")
         if self.names_file:

@@ -78,20 +78,31 @@ def _first_names(paths: Sequence[Path]) -> str:
     return ", ".join(names)
 
 
-def print_summary(model: "Model", options: "Options", outcomes: Outcomes) -> None:
-    """Print how many files were written, skipped, left out and failed."""
-    done, num_skipped = outcomes.done, len(outcomes.skipped)
-    skipped = f", {num_skipped} were there already" if num_skipped else ""
-    if outcomes.left_out:
+def print_summary(model: "Model", output: Path, outcomes: Outcomes) -> None:
+    """Print how many files were written, skipped, left out and failed.
+
+    Args:
+        model: What restored them.
+        output: The folder or the file that was asked for.
+        outcomes: What became of the files.
+    """
+    done, num_skipped, num_left_out = outcomes.done, len(outcomes.skipped), len(outcomes.left_out)
+    skipped = f", {num_skipped} {_was(num_skipped)} there already" if num_skipped else ""
+    if num_left_out:
+        kind = "is no picture" if num_left_out == 1 else "are no pictures"
         names = _first_names(outcomes.left_out)
-        print_line(f"{len(outcomes.left_out)} left out, which are no pictures to read: {names}")
-    print_line(f"{len(done)} written to {options.folder}{skipped}, {len(outcomes.failed)} failed")
+        print_line(f"{num_left_out} left out, which {kind} to read: {names}")
+    print_line(f"{len(done)} written to {output}{skipped}, {len(outcomes.failed)} failed")
     num_approximate = sum(not restored.exact for restored in done)
     if num_approximate:
         print_line(
             f"{num_approximate} approximate: {model.name} looks at the whole picture, but each "
             "tile shows only a part of it; more --memory allows larger tiles"
         )
+
+
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _plain(value: Any) -> Any:

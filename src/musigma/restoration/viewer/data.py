@@ -161,7 +161,7 @@ class ViewerData:
             "full": list(self.size[::-1]),
             "channels": ["R", "G", "B"] if self.num_channels == 3 else ["Grey"],
             "tile": TILE,
-            "colours": base64.b64encode(_colours().tobytes()).decode(),
+            "colours": base64.b64encode(error_colours().tobytes()).decode(),
             "layers": {name: self._stored[name].layer.to_json() for name in pictures},
             "maps": [self._map_to_json(quantity) for quantity in self.quantities],
         }
@@ -172,6 +172,12 @@ class ViewerData:
         names = {"sigma": "Sigma", "half_width": f"{share}interval", "error": "True error"}
         return names[quantity]
 
+    @property
+    def thumbnail_top(self) -> float | None:
+        """The level of 255 that is brightest in the thumbnail of the error."""
+        quantities = [name for name in self.quantities if name != "error"]
+        return self._top(quantities[-1]) if quantities else None
+
     def thumbnails(self) -> dict[str, str]:
         """Return small JPEGs of input, result and error, as base64 text."""
         pictures = {name: self._stored[name].overview.result() for name in ("input", "result")}
@@ -181,7 +187,7 @@ class ViewerData:
         samples = {name: _samples(image) for name, image in pictures.items()}
         if quantities := [name for name in self.quantities if name != "error"]:
             levels, top = self._levels(quantities[-1]), self._top(quantities[-1])
-            samples["error"] = _colours()[(255 * np.minimum(levels / top, 1)).astype(np.uint8)]
+            samples["error"] = error_colours()[(255 * np.minimum(levels / top, 1)).astype(np.uint8)]
         return {name: _thumbnail(image) for name, image in samples.items()}
 
     def _add_picture(self, name: str, rows: Tensor, size: Size) -> None:
@@ -266,8 +272,8 @@ def round_top(levels: NDArray[np.float32]) -> float:
 
 
 @functools.cache
-def _colours() -> NDArray[np.uint8]:
-    """Return the 256 colours of the error map, ``(256, 3)``."""
+def error_colours() -> NDArray[np.uint8]:
+    """Return the 256 colours of the error maps, ``(256, 3)``."""
     import matplotlib
 
     colours: NDArray[np.uint8] = matplotlib.colormaps["magma"](np.arange(256), bytes=True)

@@ -63,5 +63,5 @@ def _figure(name: str, picture: Tensor, *, exact: bool) -> str:
     source = f"data:image/{form.lower()};base64,{content}"
     caption = escape(name)
     return (
-        f'<figure><img src="{source}" alt="{caption}"><figcaption>{caption}</figcaption></figure>'
+        f'<figure><figcaption>{caption}</figcaption><img src="{source}" alt="{caption}"></figure>'
     )

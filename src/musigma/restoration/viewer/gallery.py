@@ -30,6 +30,7 @@ class Entry(NamedTuple):
         promise: Whether the intervals promise something; `None` where there are none.
         warning: What the user should know.
         thumbnails: JPEGs in base64, by what they show: ``input``, ``result``, ``error``.
+        error_top: The level of 255 that is brightest in the thumbnail of the error, if it is known.
     """
 
     path: Path
@@ -38,6 +39,7 @@ class Entry(NamedTuple):
     promise: bool | None
     warning: str | None
     thumbnails: dict[str, str]
+    error_top: float | None
 
 
 def write_gallery(
@@ -120,13 +122,18 @@ def _entry(path: Path, summary: dict[str, Any]) -> Entry:
         promise if isinstance(promise, bool) else None,
         None if warning is None else str(warning),
         thumbnails,
+        float(top) if isinstance(top := summary.get("error_top"), int | float) else None,
     )
 
 
 def _lead(entries: list[Entry]) -> str:
     num_without = sum(entry.promise is False for entry in entries)
     text = "1 picture." if len(entries) == 1 else f"{len(entries)} pictures."
-    return f"{text} {num_without} without a promise." if num_without else text
+    if num_without:
+        text += f" {num_without} without a promise."
+    if any(entry.error_top is not None for entry in entries):
+        text += " Errors are in levels of 255; the scale of each map stands below it."
+    return text
 
 
 def _problems(problems: Sequence[str]) -> str:
@@ -140,7 +147,9 @@ def _problems(problems: Sequence[str]) -> str:
 
 
 def _card(entry: Entry) -> str:
-    captions = {"input": "Input", "result": "Result", "error": "Error"}
+    # The colours of each error map have a scale of their own.
+    scale = "" if entry.error_top is None else f", 0 to {entry.error_top:g}"
+    captions = {"input": "Input", "result": "Result", "error": f"Error{scale}"}
     # The dot keeps a name such as "javascript:x.html" a path.
     link = "./" + quote(entry.path.as_posix())
     below = "" if entry.path.parent == Path() else f"{entry.path.parent.as_posix()}/"

@@ -191,6 +191,7 @@ def _summary(
         "promise": None if promise is None else promise.text is not None,
         "warning": info.get("Warning"),
         "thumbnails": data.thumbnails(),
+        "error_top": data.thumbnail_top,
     }
 
 

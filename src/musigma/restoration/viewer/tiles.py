@@ -213,7 +213,8 @@ class _Tiles:
 
 
 def _png(samples: NDArray[np.uint8]) -> bytes:
-    return encoded_picture(samples, "PNG", compress_level=4)
+    # Level 4 takes half as long again and saves a twelfth.
+    return encoded_picture(samples, "PNG", compress_level=2)
 
 
 def _jpeg(samples: NDArray[np.uint8], quality: int) -> bytes:

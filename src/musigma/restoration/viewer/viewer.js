@@ -779,7 +779,7 @@ class Viewer {
     this.fill(rows[1], result);
     this.maps.forEach((map, number) => this.fill(rows[number + 2], others[number].map((byte, channel) => {
       const text = shortly(levelOf(byte));
-      return map.quantity === "half_width" ? `${result[channel]}\u2009\u00b1\u2009${text}` : text;
+      return map.quantity === "half_width" ? `${result[channel]}\u2009\u00b1\u202f${text}` : text;
     })));
     if (this.alpha) this.fill(rows.at(-1), [`${Math.round(others.at(-1)[0] / 2.55)} %`]);
     const [x, y] = ["x", "y"].map((axis, i) => Math.floor((point[axis] + 0.5) * this.data.full[i] / this.data.shown[i]));
