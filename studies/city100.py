@@ -22,7 +22,7 @@ Box = tuple[int, int, int, int]
 
 
 def most_detailed(image: Image.Image, side: int) -> Box:
-    """Return the square of an image in which neighbours differ most."""
+    """Return the square of an image in which neighbors differ most."""
     grey = np.asarray(image.convert("L"), dtype=np.float64)
     detail = np.zeros_like(grey)
     detail[1:, 1:] = abs(grey[1:, 1:] - grey[:-1, 1:]) + abs(grey[1:, 1:] - grey[1:, :-1])

@@ -106,7 +106,7 @@ def measured(dataset: Dataset, text: str, scale: int) -> list[PictureStatistics]
 
 
 def targets(dataset: Dataset, scale: int) -> Iterable[tuple[str, Tensor]]:
-    """Yield the images of a set in colour, with sides that can be shrunk twice by a scale."""
+    """Yield the images of a set in color, with sides that can be shrunk twice by a scale."""
     for item in dataset.items:
         image = match_channels(read_image(item.target)[0], 3)
         yield item.name, crop_to_multiple(image, 2 * scale)

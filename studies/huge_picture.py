@@ -40,7 +40,7 @@ finally:
 
 
 def draw(path: Path, height: int, width: int) -> None:
-    """Rings that grow narrower outwards, each colour a little apart: no two tiles are alike."""
+    """Rings that grow narrower outwards, each color a little apart: no two tiles are alike."""
     down = np.linspace(-1, 1, height, dtype=np.float32)[:, None]
     right = np.linspace(-1, 1, width, dtype=np.float32)[None]
     picture = np.empty((height, width, 3), np.uint8)

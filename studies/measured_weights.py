@@ -1,7 +1,7 @@
 """What the records say about the weights that ship: size, fidelity, likelihood and time.
 
 ``python -m studies.measured_weights studies/results`` writes the file that `musigma models` reads;
-the table of README comes from the same numbers.
+the table of docs/weights.md comes from the same numbers.
 """
 
 import json

@@ -29,7 +29,7 @@ Hash = NDArray[np.bool_]
 
 
 def difference_hash(image: Image.Image) -> Hash:
-    """Return for each cell of a small grey copy whether the cell to its right is brighter.
+    """Return for each cell of a small gray copy whether the cell to its right is brighter.
 
     Example:
         >>> ramp = Image.fromarray(np.arange(34, dtype=np.uint8).repeat(34).reshape(34, 34).T)

@@ -166,12 +166,13 @@ def short_speed_table(records: Iterable[Record]) -> str:
 
 
 def runs_table(records: Iterable[Record]) -> str:
-    """Validation PSNR of every run that trained a mean, the best first within a scale."""
+    """PSNR of every run that trained a mean and was validated, the best first within a scale."""
     rows = []
     for record in records:
         recipe, result = _recipe(record), record.result
-        if record.kind == "training" and not _is_study(recipe) and not recipe.get("keep_mean"):
-            validation = result["validation"]
+        if record.kind != "training" or _is_study(recipe) or recipe.get("keep_mean"):
+            continue
+        if validation := result["validation"]:
             scale, score = record.model["scale"], validation.get("psnr_y", validation.get("psnr"))
             cells = [recipe["objective"], recipe["optimizer"], str(recipe["batch"])]
             cells += [f"{recipe['learning_rate']:g}", f"{result['seconds']:.0f}"]
@@ -244,8 +245,8 @@ def weights_table(records: Iterable[Record]) -> str:
                     f"{values['params'] / 1e6:.2f} M / {values['bytes'] / 1e6:.1f} MB",
                     *(_score(values, "psnr_y", name) for name in ("B100", "Urban100")),
                     _score(values, "pll", "B100"),
-                    f"{times[False]['s_per_megapixel']:.1f}" if False in times else "",
-                    f"{times[True]['ms']:.1f}" if True in times else "",
+                    f"{times[False]['s_per_megapixel']:.1f}" if False in times else "-",
+                    f"{times[True]['ms']:.1f}" if True in times else "-",
                 ]
             )
     headings = ["weights", "for", "size", "B100 (dB)", "Urban100 (dB)", "PLL, B100"]
@@ -254,7 +255,7 @@ def weights_table(records: Iterable[Record]) -> str:
 
 
 def _score(values: dict[str, Any], key: str, name: str) -> str:
-    return number(values[key][name], ".2f") if name in values.get(key, {}) else ""
+    return number(values[key][name], ".2f") if name in values.get(key, {}) else "-"
 
 
 def unlike_inputs_table(records: Iterable[Record]) -> str:

@@ -12,6 +12,8 @@ names end in the number of the field, 001 to 120, and of the channel, 0 to 2.
 - ``python -m studies.w2s lay-out SOURCE TARGET``: sets of pairs for the trainer, ``W2S_train``
   (fields 1 to 70), ``W2S_validation`` (71 to 80) and ``W2S_test`` (81 to 120); and the frames of
   W2S_train alone, ``W2S_frames``.
+- ``python -m studies.w2s start OUTPUT``: the weights ``photo`` x1 for pictures of one channel, from
+  which training on a CPU starts.
 - ``python -m studies.w2s remake WEIGHTS SET NEW``: pairs made from frames alone: each frame of a
   set without its noise, and with new noise by the law of the camera.
 - ``python -m studies.w2s label WEIGHTS OUTPUT``: the weights with the normalisation they expect.
@@ -38,7 +40,7 @@ from PIL import Image
 from musigma.evaluation.record import Record, provenance
 from musigma.functional.poisson_gaussian import PoissonGaussian, estimate_poisson_gaussian
 from musigma.model import Model, load, save
-from musigma.networks import num_params
+from musigma.networks import create, num_params, with_sigma
 from musigma.uncertainty.metrics.all_metrics import UncertaintyMetrics
 
 Picture = NDArray[np.float64]
@@ -244,6 +246,26 @@ def restored_values(model: Model, noisy: Picture) -> tuple[Picture, torch.Tensor
     return mean[0, 0].double().cpu().numpy() * 255, None if sigma is None else sigma.cpu()
 
 
+def start(output: Path) -> None:
+    """Write the weights ``photo`` x1 as a network of one channel.
+
+    Its mean for a gray picture is that of ``photo`` for three equal channels, averaged.
+    """
+    colors = load("photo", scale=1)
+    architecture = str(colors.metadata["architecture"])
+    network = with_sigma(create(architecture, scale=1, channels=1), width=32)
+    state = network.state_dict()
+    for name, tensor in colors.network.state_dict().items():
+        if name == "base.m_head.weight":
+            state[name] = tensor.sum(1, keepdim=True)
+        elif name.startswith(("base.m_tail.", "branch.upsampler.")):
+            state[name] = tensor.mean(0, keepdim=True)
+        elif not name.endswith("build_spec"):
+            state[name] = tensor
+    network.load_state_dict(state)
+    save(output, network)
+
+
 def remake(weights: Path, data: Path, folder: Path) -> None:
     """Write frames without their noise as targets, and these with new noise as inputs."""
     model = _load(weights)
@@ -378,6 +400,7 @@ def main(arguments: list[str] | None = None) -> None:
         "look": ("source", "record"),
         "baselines": ("source", "record"),
         "lay-out": ("source", "target"),
+        "start": ("output",),
         "remake": ("weights", "data", "folder"),
         "label": ("weights", "output"),
         "evaluate": ("weights", "source", "record"),
@@ -391,6 +414,7 @@ def main(arguments: list[str] | None = None) -> None:
         "look": look,
         "baselines": baselines,
         "lay-out": lay_out,
+        "start": start,
         "remake": remake,
         "label": label,
         "evaluate": evaluate,

@@ -137,7 +137,7 @@ def test_weights_without_calibration_and_licence_say_so(tmp_path):
     Model(network=network, name="bare").save_pretrained(tmp_path)
     text = (tmp_path / "README.md").read_text()
     assert "The weights are not calibrated." in text
-    assert "does not state a licence" in text
+    assert "does not state a license" in text
     assert "license" not in front_matter(tmp_path)
     assert "model-index" not in front_matter(tmp_path)
 

@@ -151,7 +151,7 @@ def restore_batch(
 
 
 def outputs_of(results: list[RestoredArray], *, unsure_above: float, sigma_gain: float) -> Outputs:
-    """Return the results as ComfyUI wants them: colours from 0 to 1, a mask and a text."""
+    """Return the results as ComfyUI wants them: colors from 0 to 1, a mask and a text."""
     means = [_as_image(result.mean) for result in results]
     # A model without sigma says nothing, so that no pixel is sure.
     sigmas = [
@@ -168,7 +168,7 @@ def outputs_of(results: list[RestoredArray], *, unsure_above: float, sigma_gain:
 
 
 def _unsure(result: RestoredArray, limit: float) -> Tensor:
-    """Return 1 where the interval of any colour is wider than the limit to either side."""
+    """Return 1 where the interval of any color is wider than the limit to either side."""
     errors = result.std if result.half_width is None else result.half_width
     if errors is None:
         return torch.ones(result.mean.shape[:2])

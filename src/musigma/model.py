@@ -273,7 +273,7 @@ class Model:
     ) -> JointPrediction:
         """Restore one picture, and say how its errors belong together.
 
-        A grey picture comes back with three equal channels. Where the model is calibrated for
+        A gray picture comes back with three equal channels. Where the model is calibrated for
         bicubic shrinking, the errors allow for what the input says about them.
 
         Args:
@@ -503,7 +503,7 @@ def load(
 
 
 def load_file(path: Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
-    """Load a weights file: one of ours, a foreign one recognised by its keys, or an ONNX file."""
+    """Load a weights file: one of ours, a foreign one recognized by its keys, or an ONNX file."""
     parts = read_model_file(path, scale=scale, value_range=value_range)
     return Model(**parts._asdict())
 

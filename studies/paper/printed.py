@@ -37,7 +37,7 @@ class PrintedRow:
     """One row.
 
     Attributes:
-        block: What it shares with its neighbours, such as a scale.
+        block: What it shares with its neighbors, such as a scale.
         name: Its own name.
         properties: What the paper says of the network.
         cells: The text of each column.

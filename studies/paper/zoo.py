@@ -82,7 +82,7 @@ class Entry:
         """By what share the loss of l1 still fell from the middle of the run to its end.
 
         It tells how far a network was from its end when the run was over: the schedule is the same
-        for all, and the loss of a network that has learnt all it can does not fall any more.
+        for all, and the loss of a network that has learned all it can does not fall any more.
         """
         falls = [
             _fall(record.result["loss_curve"])

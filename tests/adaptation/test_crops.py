@@ -94,7 +94,7 @@ def test_grey_and_colour_are_not_mixed(tmp_path):
     write(tmp_path / "colour.png", 100, 100)
     write(tmp_path / "grey.png", 100, 100, grey=True)
     items = find_dataset(tmp_path).items
-    with pytest.raises(DataError, match=r"1 pictures are grey .*grey.* and 1 are in colour"):
+    with pytest.raises(DataError, match=r"1 pictures are gray .*grey.* and 1 are in color"):
         write_crops({"training": items}, tmp_path / "out", scale=2, seed=0)
 
 
@@ -102,7 +102,7 @@ def test_a_pair_of_grey_and_colour_is_refused(tmp_path):
     write(tmp_path / "a" / "1.png", 100, 100)
     write(tmp_path / "b" / "1.png", 100, 100, grey=True)
     items = find_dataset(tmp_path / "a", degraded=tmp_path / "b").items
-    with pytest.raises(ImageError, match=r"b/1\.png: is grey, and its target is in colour"):
+    with pytest.raises(ImageError, match=r"b/1\.png: is gray, and its target is in color"):
         write_crops({"training": items}, tmp_path / "out", scale=1, seed=0)
 
 

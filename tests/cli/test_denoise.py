@@ -130,7 +130,7 @@ def test_colour_pictures_need_a_colour_network(musigma, tmp_path):
     assert result.code == 1
     (line,) = result.errors
     assert "colour.png" in line
-    assert "use a network for colour, such as drunet" in line
+    assert "use a network for color, such as drunet" in line
     assert [path.name for path in (tmp_path / "out").glob("[!.]*")] == ["grey.png"]
 
 

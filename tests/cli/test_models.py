@@ -77,7 +77,7 @@ def test_what_shipped_weights_are_for(musigma):
     assert max(len(line) for line in result.out.splitlines()) <= 80
     assert "drunet-small x1 removes Gaussian noise of level 0 to 50, with error bars" in text
     assert "edsr-baseline x3 enlarges by 3; trained on bicubically reduced images" in text
-    assert "Licence: Apache-2.0 for the project's own rights" in text
+    assert "License: Apache-2.0 for the project's own rights" in text
     assert "images that have terms of their own" in text
     listed = json.loads(musigma("models", "--shipped", "--json").out)
     shipped = {(content["name"], content["scale"]) for content in listed}

@@ -177,7 +177,7 @@ BROKEN = {
     "negative floats": (floats(-0.25, 1), "from -0.25 to 1"),
     "32-bit integers": (
         encoded("TIFF", Image.fromarray(np.arange(6, dtype=np.int32).reshape(2, 3))),
-        "holds I pixels, which cannot be read; save it as RGB or grey",
+        "holds I pixels, which cannot be read; save it as RGB or gray",
     ),
     "lab": (encoded("TIFF", Image.new("LAB", (3, 2))), "holds LAB pixels"),
 }

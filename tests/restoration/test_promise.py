@@ -85,7 +85,7 @@ def test_a_grey_picture_gets_no_promise_of_noise_in_colours(tmp_path):
     in_colours = replace(DENOISER, protocol={**DENOISER.protocol, "channels": 3})
     write_image(tmp_path / "grey.png", torch.rand(1, 1, 8, 8), ImageMeta(channels=1))
     grey, level = open_image(tmp_path / "grey.png").meta, options(noise_std=25.0)
-    assert "it is grey" in promise_for(in_colours, grey, level).reason
+    assert "it is gray" in promise_for(in_colours, grey, level).reason
     assert promise_for(DENOISER, grey, level).reason is None
     assert promise_for(in_colours, opened(tmp_path), level).reason is None
 

@@ -1,5 +1,6 @@
 """Arrays in memory: the same values as files, in the units and the axes of the array."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,15 @@ def test_the_range_is_by_the_type_or_measured_and_the_report_says_so():
         report = restore_array(unchanged(), source(data)).report
         assert report[1].startswith(words)
         assert "--range" not in " ".join(report)
+
+
+def test_planes_with_ranges_of_their_own_are_all_named():
+    """Weights with percentiles measure a range in each plane; the report used to fail on that."""
+    model = replace(unchanged(), metadata={"value_percentiles": [0.0, 100.0]})
+    stack = np.stack([np.linspace(0, top, 480).reshape(20, 24) for top in (100.0, 4000.0)])
+    restored = restore_array(model, source(stack), STACK)
+    assert restored.info["value_range"].startswith("0 to 100, 0 to 4000 (")
+    assert any("0 to 100, 0 to 4000" in sentence for sentence in restored.report)
 
 
 def test_promises_are_made_for_colours_of_lossless_files_alone():

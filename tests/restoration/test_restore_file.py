@@ -61,7 +61,7 @@ def test_equal_red_green_and_blue_are_denoised_as_a_grey_picture(tmp_path):
         for name in ("grey.png", "rgb.png")
     )
     assert rgb.estimated_noise_std == pytest.approx(grey.estimated_noise_std) != 0
-    assert "it is grey" in rgb.promise_reason
+    assert "it is gray" in rgb.promise_reason
     of_grey, of_rgb = (read_image(done.output)[0] for done in (grey, rgb))
     assert of_rgb.shape == (1, 3, 64, 64)
     assert torch.equal(of_rgb, of_grey.expand(1, 3, 64, 64))

@@ -34,21 +34,26 @@ def test_a_mean_that_was_kept_has_its_row_already():
     assert "33.00" in fidelity_table([measured("conformal-risk-control", 0.91)])
 
 
-def test_runs_that_trained_no_mean_are_left_out_of_the_runs():
-    def trained(**recipe: object) -> Record:
+def test_runs_that_trained_no_mean_or_were_not_validated_are_left_out_of_the_runs():
+    def trained(psnr: float | None = 34.86, **recipe: object) -> Record:
         chosen = RECIPE | SHIPPED | {"optimizer": "adam", "learning_rate": 1e-4} | recipe
         return Record(
             kind="training",
             model={"name": "imdn", "scale": 2, "params": 1, "digest": "", "recipe": chosen},
             protocol={"name": "sr-y"},
             data={"name": "train", "hash": "h"},
-            result={"steps": 9, "seconds": 60.0, "validation": {"psnr_y": 34.86}},
+            result={
+                "steps": 9,
+                "seconds": 60.0,
+                "validation": {} if psnr is None else {"psnr_y": psnr},
+            },
             provenance=evaluation().provenance,
         )
 
     assert runs_table([trained()]).count("34.86") == 1
     assert runs_table([trained(keep_mean=True)]).count("34.86") == 0
     assert runs_table([trained(steps=100)]).count("34.86") == 0
+    assert "imdn" not in runs_table([trained(psnr=None)])
 
 
 def test_an_infinite_psnr_is_shown(tmp_path):

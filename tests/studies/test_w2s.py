@@ -136,3 +136,11 @@ def test_new_noise_follows_the_law_of_the_camera():
     assert frame.var() == pytest.approx(6 * 40 + 4, rel=0.03)
     # The third moment is 1.5 gain^2 light, that of counted photons alone would be gain^2 light.
     assert ((frame - 50) ** 3).mean() == pytest.approx(1.5 * 36 * 40, rel=0.15)
+
+
+def test_training_starts_from_photo_with_one_channel(tmp_path):
+    w2s.main(["start", str(tmp_path / "start.safetensors")])
+    colors, gray = load("photo", scale=1), load(tmp_path / "start.safetensors")
+    picture = torch.rand(1, 1, 24, 32, generator=torch.Generator().manual_seed(0))
+    expected = colors.predict(picture.expand(-1, 3, -1, -1)).mean.mean(1, keepdim=True)
+    assert torch.allclose(gray.predict(picture).mean, expected, atol=1e-4)

@@ -116,7 +116,7 @@ def write_crops(
         progress: Called before each picture.
 
     Raises:
-        DataError: Grey and coloured pictures are mixed.
+        DataError: Gray and colored pictures are mixed.
         ImageError: A picture cannot be read, or the two of a pair do not fit; it names the file.
     """
     total = sum(map(len, parts.values()))
@@ -133,8 +133,8 @@ def write_crops(
             _write(images, item.name, folder / part, side, scale, seed, swapped)
     if grey[True] and grey[False]:
         raise DataError(
-            f"{len(grey[True])} pictures are grey (such as {grey[True][0]}) and "
-            f"{len(grey[False])} are in colour (such as {grey[False][0]}); put them into two "
+            f"{len(grey[True])} pictures are gray (such as {grey[True][0]}) and "
+            f"{len(grey[False])} are in color (such as {grey[False][0]}); put them into two "
             "folders and adapt to each"
         )
 
@@ -151,7 +151,7 @@ def _read(item: Item, scale: int, value_range: tuple[float, float] | None) -> li
         return [target]
     degraded = _read_in_range(item.degraded, value_range)
     if degraded.shape[1] != target.shape[1]:
-        names = {1: "grey", 3: "in colour"}
+        names = {1: "gray", 3: "in color"}
         raise image_error(
             item.degraded,
             f"is {names[degraded.shape[1]]}, and its target is {names[target.shape[1]]}; "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from musigma.cli.common import print_json, print_line, progress_bar
-from musigma.cli.evaluate import DeviceOption
+from musigma.cli.shared_options import DeviceOption, examples
 
 if TYPE_CHECKING:
     from musigma.adaptation.adapt import Adapted
@@ -19,9 +19,11 @@ STOPPED = 130
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = "Examples: `musigma adapt photos/ -o mine --degrade 'blur(1.2) | area | noise(5)'`, "
-    epilog += "`musigma adapt sharp/ --low scans/ -o scanner`, "
-    epilog += "`musigma adapt first/ --noisy-pairs second/ -o microscope`"
+    epilog = examples(
+        "musigma adapt photos/ -o mine --degrade 'blur(1.2) | area | noise(5)'",
+        "musigma adapt sharp/ --low scans/ -o scanner",
+        "musigma adapt first/ --noisy-pairs second/ -o microscope",
+    )
     app.command(epilog=epilog)(adapt)
 
 
@@ -40,7 +42,7 @@ def adapt(
         str | None,
         typer.Option(
             help="How inputs are made from clean pictures, such as 'blur(1.2) | area | noise(5)'. "
-            "By default as for the weights of the start."
+            "By default as for the weights to start from."
         ),
     ] = None,
     low: Annotated[
@@ -71,13 +73,13 @@ def adapt(
         typer.Option(
             "--range",
             metavar="LOW,HIGH",
-            help="Values that are black and white, for measured values in 16 bits. The weights "
-            "remember them.",
+            help="Values that are black and white, for measured values in 16 bits. They are stored "
+            "with the weights.",
         ),
     ] = None,
-    minutes: Annotated[float, typer.Option(help="Time that all of it may take.")] = 10.0,
+    minutes: Annotated[float, typer.Option(help="Minutes that all of it may take.")] = 10.0,
     seed: Annotated[
-        int, typer.Option(min=0, help="Decides which pictures train and which measure.")
+        int, typer.Option(min=0, help="Seed that decides which pictures train and which measure.")
     ] = 0,
     device: DeviceOption = "auto",
     resume: Annotated[
@@ -88,8 +90,8 @@ def adapt(
 ) -> None:
     """Adapt weights and their error bars to pictures of your own.
 
-    The pictures are divided by whole pictures for training, validation, calibration, and a part
-    held back on which the report is measured. The best weights are kept, those of the start too.
+    Every picture serves one purpose: training, validation, calibration, or, held back until the
+    end, the numbers of the report. If training brings no gain, the weights of the start are kept.
     """
     from musigma.adaptation.adapt import Show
     from musigma.adaptation.adapt import adapt as run

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from musigma.cli.common import parse_size, print_line, print_warning
-from musigma.cli.shared_options import with_options
+from musigma.cli.shared_options import DeviceOption, with_options
 
 if TYPE_CHECKING:
     from musigma.app.limits import Limits
@@ -30,14 +30,12 @@ class ServerOptions:
     token: Annotated[
         str | None,
         typer.Option(
-            help="What clients must know. Without it, a random one is made where --host lets "
-            "others in; 'off' for none."
+            help="Secret that clients must send. By default none is needed on this machine alone, "
+            "and a random one is made where --host lets others in; 'off' for none at all."
         ),
     ] = None
-    max_bytes: Annotated[str, typer.Option(help="Largest request.")] = "64MiB"
-    max_pixels: Annotated[
-        int, typer.Option(min=1, help="Largest number of pixels of a result.")
-    ] = 50_000_000
+    max_bytes: Annotated[str, typer.Option(help="Most bytes of a request.")] = "64MiB"
+    max_pixels: Annotated[int, typer.Option(min=1, help="Most pixels of a result.")] = 50_000_000
     memory: Annotated[
         str, typer.Option(help="Memory for a picture, a tile and its output rows.")
     ] = "2GiB"
@@ -45,14 +43,14 @@ class ServerOptions:
         int, typer.Option(min=0, help="Requests that may wait in the queue.")
     ] = 16
     timeout: Annotated[
-        float, typer.Option(help="Time that a request may take, waiting included.")
+        float, typer.Option(help="Seconds that a request may take, waiting included.")
     ] = 900.0
     keep: Annotated[float, typer.Option(help="Seconds for which results are kept.")] = 3600.0
     engine: Annotated[
         str | None,
         typer.Option(help="What runs the network; by default openvino where it is installed."),
     ] = None
-    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")] = "auto"
+    device: DeviceOption = "auto"
 
     def limits(self) -> "Limits":
         """Read the limits as they were typed."""

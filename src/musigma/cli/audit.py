@@ -25,29 +25,33 @@ def audit(
         typer.Option(
             "--output",
             "-o",
-            help="Write the enlargement in grey with what is flagged in colour: added detail "
+            help="Write the enlargement in gray with what is flagged in color: added detail "
             "orange, missing detail blue, contradictions purple.",
         ),
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option(help="Write a page on which one leafs through the pictures (.html)."),
+        typer.Option(
+            help="Write an HTML page that shows the pictures of the audit one after the other."
+        ),
     ] = None,
     model: Annotated[
         str, typer.Option(help="Name of a calibrated model, or a weights file.")
     ] = "edsr-baseline",
     coverage: Annotated[
         float | None,
-        typer.Option(help="Coverage of the intervals; by default 0.95."),
+        typer.Option(
+            help="Coverage of the intervals; by default 0.95, or the next lower one of the model."
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Tell which details of an enlargement the small picture does not support.
 
-    It says how many pixels are expected to be wrong. A detail is flagged where it lies outside the
-    interval of the model, or where the enlargement, shrunk again, contradicts the small picture.
-    The exit code is 0 if no more detail is shown than the small picture supports, and 3 otherwise.
-    Both pictures must be of the same scene, uncropped.
+    It estimates how many pixels are wrong. A detail is flagged where it lies outside the interval
+    of the model, or where the enlargement, shrunk again, contradicts the small picture. The exit
+    code is 3 if the enlargement shows more detail than the small picture supports, and 0 otherwise.
+    Both pictures must show the whole scene, uncropped.
     """
     from musigma.images.image_io import read_image, write_image
     from musigma.model import load

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from musigma.cli.common import parse_size, print_json, print_line
-from musigma.cli.evaluate import (
+from musigma.cli.common import parse_size, print_json, print_line, show_progress
+from musigma.cli.shared_options import (
     DegradeOption,
     DeviceOption,
     LowOption,
@@ -16,7 +16,7 @@ from musigma.cli.evaluate import (
     NoiseOption,
     ScaleOption,
     TrustOption,
-    show_progress,
+    examples,
 )
 from musigma.uncertainty.methods import COVERAGES, DEFAULT_CONFIDENCE, DEFAULT_COVERAGE, METHODS
 
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = "Examples: `musigma calibrate new.safetensors --data DIV2K_crops -o new90.safetensors`"
-    epilog += ", `musigma calibrate new.safetensors --data sharp --low scans -o scans.safetensors`"
+    epilog = examples(
+        "musigma calibrate new.safetensors --data DIV2K_crops -o new90.safetensors",
+        "musigma calibrate new.safetensors --data sharp --low scans -o scans.safetensors",
+    )
     app.command(epilog=epilog)(calibrate)
 
 
@@ -63,14 +65,16 @@ def calibrate(
     ] = METHODS[0],
     confidence: Annotated[
         float,
-        typer.Option(help="Probability of the promise that conformal and risk-control make."),
+        typer.Option(
+            help="Probability of the promise, for the methods conformal and risk-control."
+        ),
     ] = DEFAULT_CONFIDENCE,
     joint: Annotated[
         bool,
         typer.Option(
             "--joint",
-            help="Also fit how errors of neighbours belong together, for 'musigma measure' and for "
-            "samples. It runs the model over the images once more.",
+            help="Also fit how the errors of neighbors go together, for 'musigma measure' and "
+            "'musigma sample'. This runs the model over the images once more.",
         ),
     ] = False,
     memory: MemoryOption = "2GiB",
@@ -84,8 +88,8 @@ def calibrate(
 ) -> None:
     """Fit intervals on held-out images and store them with the weights.
 
-    The promise of the intervals holds for images like these, degraded as these are. With several
-    --degrade and at least 50 images, every fifth image fits how the error grows with sigma.
+    The intervals hold for images like these, degraded as these are. With several --degrade and at
+    least 50 images, every fifth image is used to fit how the error grows with sigma.
     """
     from musigma.evaluation.calibrate import calibrate_with_groups
     from musigma.evaluation.joint import with_joint_errors

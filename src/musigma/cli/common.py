@@ -5,7 +5,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -93,6 +93,19 @@ def progress_bar(*, quiet: bool = False) -> Iterator[Progress]:
     hidden = quiet or not screen.is_terminal
     with Progress(*columns, console=screen, disable=hidden, transient=True) as progress:
         yield progress
+
+
+@contextmanager
+def show_progress(*, quiet: bool = False) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar while the block runs; the block calls the function before each image.
+
+    The function takes the number of images done, the number of all, and the name of the next one.
+    """
+    with progress_bar(quiet=quiet) as bar:
+        task = bar.add_task("")
+        yield lambda done, total, name: bar.update(
+            task, completed=done, total=total, description=printable(name)
+        )
 
 
 @contextmanager

@@ -1,14 +1,24 @@
 """``musigma evaluate``: measure a model on a data set."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from musigma.cli.common import parse_size, print_json, progress_bar, results
+from musigma.cli.common import parse_size, print_json, results, show_progress
+from musigma.cli.shared_options import (
+    DegradeOption,
+    DeviceOption,
+    LowOption,
+    MemoryOption,
+    NetworkOption,
+    NoiseOption,
+    ScaleOption,
+    TrustOption,
+    examples,
+)
 from musigma.images.listing import printable
 from musigma.uncertainty.methods import DEFAULT_COVERAGE
 
@@ -16,61 +26,16 @@ if TYPE_CHECKING:
     from musigma.datasets.catalog import Dataset
     from musigma.evaluation import Record
 
-LowOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder with the inputs of the model, named as the files of --data. By default they "
-        "are made from --data, or taken from a folder LR beside its folder HR."
-    ),
-]
-DegradeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="How the inputs are made from --data, such as 'blur(1.2) | area | noise(5) | "
-        "jpeg(75)'. May be given several times. By default they are shrunk by MATLAB's bicubic."
-    ),
-]
-NoiseOption = Annotated[
-    float | None,
-    typer.Option(
-        help="Standard deviation of white noise in 8-bit levels, such as 25, for models of scale "
-        "1. Beside --degrade or --low it is only the level that the model is told."
-    ),
-]
-ScaleOption = Annotated[
-    int | None, typer.Option(help="Zoom factor, where the model exists for several.")
-]
-MemoryOption = Annotated[
-    str, typer.Option(help="Memory budget for one tile, such as 500MB or 2GiB.")
-]
-DeviceOption = Annotated[
-    str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda with a number, cuda:1.")
-]
-
-NetworkOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NETWORK",
-        help="For a file of 'musigma wrap': the network that it was made for.",
-    ),
-]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust-network",
-        help="Run the network even if it is a TorchScript file, which is a program that can do "
-        "harm.",
-    ),
-]
-
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = "Examples: `musigma evaluate edsr-baseline --data Set5 --scale 2`, "
-    epilog += "`musigma evaluate weights.pth --data ./photos --scale 4 --degrade 'jpeg(75)'`, "
-    epilog += "`musigma evaluate mine.safetensors --data sharp --low blurred --json`, "
-    epilog += "`musigma evaluate a.safetensors b.safetensors --baseline ensemble "
-    epilog += "--calibrate-on DIV2K_crops --data Set5`"
+    epilog = examples(
+        "musigma evaluate edsr-baseline --data Set5 --scale 2",
+        "musigma evaluate weights.pth --data ./photos --scale 4 --degrade 'jpeg(75)'",
+        "musigma evaluate mine.safetensors --data sharp --low blurred --json",
+        "musigma evaluate a.safetensors b.safetensors --baseline ensemble --calibrate-on "
+        "DIV2K_crops --data Set5",
+    )
     app.command(epilog=epilog)(evaluate)
 
 
@@ -166,21 +131,6 @@ def evaluate(
         _show_all(dict(zip(degrade or (), records, strict=True)))
     if record:  # last: should it fail, the numbers have been shown
         _save(record, records, degrade or [""])
-
-
-def show_progress(*, quiet: bool) -> "AbstractContextManager[Callable[[int, int, str], None]]":
-    """Return a context that shows a bar and gives the function to be called before each image."""
-    from contextlib import contextmanager
-
-    @contextmanager
-    def context() -> Any:
-        with progress_bar(quiet=quiet) as bar:
-            task = bar.add_task("")
-            yield lambda done, total, name: bar.update(
-                task, completed=done, total=total, description=printable(name)
-            )
-
-    return context()
 
 
 def _find_held_out(name: str | None, scale: int, *, made: bool) -> "Dataset | None":

@@ -15,12 +15,17 @@ def add_to(app: typer.Typer) -> None:
 
 
 def export(
-    model: Annotated[str, typer.Argument(help="A name, or a weights file, foreign ones too.")],
+    model: Annotated[
+        str, typer.Argument(help="Name of a model, or a weights file, also one of another project.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
     scale: Annotated[int | None, typer.Option(help="Zoom factor.")] = None,
-    opset: Annotated[int | None, typer.Option(help="Version of the ONNX operators.")] = None,
+    opset: Annotated[
+        int | None,
+        typer.Option(help="Version of the ONNX operator set; by default PyTorch chooses."),
+    ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print what the file says of itself.")
+        bool, typer.Option("--json", help="Print the metadata of the file as JSON.")
     ] = False,
 ) -> None:
     """Write a model as an ONNX file for any image size.

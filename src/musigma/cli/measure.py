@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from musigma.cli.common import print_json, print_line
+from musigma.cli.shared_options import JointModel
 
 if TYPE_CHECKING:
     from musigma.uncertainty.quantities import Box
@@ -21,7 +22,9 @@ def measure(
     picture: Annotated[Path, typer.Argument(help="The picture to be restored and measured.")],
     box: Annotated[
         str,
-        typer.Option(help="The box as x,y,width,height in pixels of the result."),
+        typer.Option(
+            help="The box as x,y,width,height in pixels of the result, counted from the upper left."
+        ),
     ],
     minus: Annotated[
         str | None, typer.Option(help="A second box, whose mean is subtracted.")
@@ -36,9 +39,7 @@ def measure(
     coverage: Annotated[
         float | None, typer.Option(help="Coverage of the interval, such as 0.95.")
     ] = None,
-    model: Annotated[
-        str, typer.Option(help="Name of a model, or a weights file, calibrated with --joint.")
-    ] = "edsr-baseline",
+    model: JointModel = "edsr-baseline",
     scale: Annotated[int | None, typer.Option("--scale", "-s", help="Zoom factor.")] = None,
     noise_std: Annotated[
         float | None, typer.Option(help="Noise level in 8-bit levels, for models that take one.")
@@ -47,7 +48,7 @@ def measure(
 ) -> None:
     """Measure the mean of a box of the restored picture, with an interval for it.
 
-    The interval allows for errors that neighbouring pixels and channels share. Values are in levels
+    The interval allows for errors that neighboring pixels and channels share. Values are in levels
     of 255.
     """
     from musigma.functional.equal_channels import grey_if_equal

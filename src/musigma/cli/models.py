@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from musigma.cli.common import print_json, progress_bar, results
+from musigma.cli.shared_options import examples
 
 if TYPE_CHECKING:
     from musigma.networks import Entry, Network
@@ -27,9 +28,7 @@ MEASURED_NOTE = (
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = (
-        "Examples: `musigma models`, `musigma models --shipped`, `musigma models edsr-baseline`"
-    )
+    epilog = examples("musigma models", "musigma models --shipped", "musigma models edsr-baseline")
     app.command(epilog=epilog)(models)
 
 
@@ -197,7 +196,7 @@ def _show_shipped(name: str | None, scale: int | None) -> None:
         purpose = purpose_of(metadata) + sigma
         table.add_row(weights, metadata["architecture"], f"x{factor}", purpose)
         licences.add(metadata["licence"])
-    _show(table, LOAD_NOTE + "\nLicence: " + "; ".join(sorted(licences)) + ".\n")
+    _show(table, LOAD_NOTE + "\nLicense: " + "; ".join(sorted(licences)) + ".\n")
     _show(_measured_table(chosen), MEASURED_NOTE + "\n" + "\n".join(_choices()))
 
 

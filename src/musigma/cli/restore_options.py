@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from musigma.cli.common import parse_size, require_stdout
-from musigma.cli.evaluate import NetworkOption, TrustOption
+from musigma.cli.shared_options import DeviceOption, NetworkOption, TrustOption
 
 if TYPE_CHECKING:
     from musigma.model import Model
@@ -17,7 +17,7 @@ ModelName = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="fast, standard or large; another name of shipped weights; or a weights file.",
+        help="Name of shipped weights ('musigma models --shipped' lists them), or a weights file.",
     ),
 ]
 FORMATS = {
@@ -56,7 +56,7 @@ class RestoreOptions:
     quality: Annotated[
         int | None,
         typer.Option(
-            min=1, max=100, help="Quality of JPEG and WebP (default 95); 100: lossless WebP."
+            min=1, max=100, help="Quality of JPEG and WebP, by default 95; 100 is a lossless WebP."
         ),
     ] = None
     suffix: Annotated[
@@ -86,7 +86,7 @@ class RestoreOptions:
     coverage: Annotated[
         float | None,
         typer.Option(
-            help="Coverage of the intervals, e.g. 0.95; one that the model is calibrated for."
+            help="Coverage of the intervals, such as 0.95; one that the model is calibrated for."
         ),
     ] = None
     engine: Annotated[
@@ -110,7 +110,7 @@ class RestoreOptions:
         ),
     ] = "auto"
     memory: Annotated[
-        str, typer.Option(help="Memory for a picture, a tile and its output rows.")
+        str, typer.Option(help="Memory for a picture, a tile and its output rows, such as 500MB.")
     ] = "2GiB"
     max_pixels: Annotated[
         int | None,
@@ -118,19 +118,21 @@ class RestoreOptions:
     ] = None
     frame: Annotated[
         int | None,
-        typer.Option(min=0, help="Page or frame to read of files with several, from 0."),
+        typer.Option(
+            min=0, help="Which page or frame to read of a file with several, counted from 0."
+        ),
     ] = None
     value_range: Annotated[
         str | None,
         typer.Option(
             "--range",
             metavar="LOW,HIGH",
-            help="Values of scientific files (GeoTIFF, OME-TIFF, FITS) that are black and white; "
-            "by default the file says them.",
+            help="Values of a scientific file (GeoTIFF, OME-TIFF, FITS) that are black and white; "
+            "by default what the weights or the file say.",
         ),
     ] = None
     recursive: Annotated[
-        bool, typer.Option("--recursive", help="Search the folders below each folder.")
+        bool, typer.Option("--recursive", help="Also read the folders inside each folder.")
     ] = False
     resume: Annotated[
         bool, typer.Option("--resume", help="Skip pictures that an earlier run has finished.")
@@ -138,7 +140,7 @@ class RestoreOptions:
     ray: Annotated[
         bool, typer.Option("--ray", help="Spread the files over the Ray cluster of RAY_ADDRESS.")
     ] = False
-    device: Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N.")] = "auto"
+    device: DeviceOption = "auto"
     network: NetworkOption = None
     trust_network: TrustOption = False
     json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from musigma.cli.common import print_line
+from musigma.cli.shared_options import JointModel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,16 +28,15 @@ def sample(
     picture: Annotated[Path, typer.Argument(help="The picture to be restored.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the pictures.")],
     samples: Annotated[int, typer.Option(min=1, max=64, help="Number of pictures.")] = 8,
-    model: Annotated[
-        str, typer.Option(help="Name of a model, or a weights file, calibrated with --joint.")
-    ] = "edsr-baseline",
+    model: JointModel = "edsr-baseline",
     scale: Annotated[int | None, typer.Option("--scale", "-s", help="Zoom factor.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
 ) -> None:
-    """Draw pictures that differ as the truth may differ from the result.
+    """Draw pictures that the input may have come from, to show what else it could be.
 
-    With a model for bicubic inputs, each of them gives the input back when it is shrunk. The folder
-    gets the pictures, a contact sheet, and a page that shows them one after the other.
+    They differ from each other as the truth may differ from the result. With a model for bicubic
+    inputs, each of them gives the input back when it is shrunk. The folder gets the pictures, a
+    contact sheet, and a page that shows them one after the other.
     """
     from musigma.images.image_io import read_image, write_image
     from musigma.model import load

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from musigma.cli.common import print_json, print_line
+from musigma.cli.shared_options import DeviceOption
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,9 +32,7 @@ def train(
         bool,
         typer.Option("--resume", help="Continue the run in the folder from its newest checkpoint."),
     ] = False,
-    device: Annotated[
-        str, typer.Option(help="Where to compute: auto, cpu, cuda or cuda:N.")
-    ] = "auto",
+    device: DeviceOption = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a network by a recipe. Checkpoints, log, curves and weights go to one folder."""

@@ -60,17 +60,22 @@ def upscale(
     scale: Annotated[
         int | None,
         typer.Option(
-            "--scale", "-s", help="Zoom factor; 2 where neither this, a model nor a size is given."
+            "--scale",
+            "-s",
+            help="Zoom factor; by default that of the weights file, what --width and --height "
+            "need, or 2.",
         ),
     ] = None,
     width: Annotated[
         int | None,
-        typer.Option(min=1, help="Width of the results: the enlarged picture is resized to it."),
+        typer.Option(
+            min=1, help="Width of the results in pixels: enlarged pictures are resized to it."
+        ),
     ] = None,
     height: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Height of the results. With --width, both are the largest allowed."
+            min=1, help="Height of the results in pixels. With --width, results fit into both."
         ),
     ] = None,
     model: ModelName = None,

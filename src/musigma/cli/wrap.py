@@ -5,23 +5,25 @@ from typing import Annotated
 
 import typer
 
-from musigma.cli.common import print_json, print_line
-from musigma.cli.evaluate import (
+from musigma.cli.common import print_json, print_line, show_progress
+from musigma.cli.shared_options import (
     DegradeOption,
     DeviceOption,
     LowOption,
     NoiseOption,
     TrustOption,
-    show_progress,
+    examples,
 )
 from musigma.uncertainty.methods import DEFAULT_COVERAGE
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    epilog = "Examples: `musigma wrap net.onnx --data photos -o sigma.safetensors`, then "
-    epilog += "`musigma upscale a.png -o large --model sigma.safetensors --network net.onnx "
-    epilog += "--sigma`; `musigma wrap mine.py:enlarge --data photos -o sigma.safetensors`"
+    epilog = examples(
+        "musigma wrap net.onnx --data photos -o sigma.safetensors",
+        "musigma upscale a.png -o large --model sigma.safetensors --network net.onnx --sigma",
+        "musigma wrap mine.py:enlarge --data photos -o sigma.safetensors",
+    )
     app.command(epilog=epilog)(wrap)
 
 
@@ -44,7 +46,8 @@ def wrap(
         Path, typer.Option("--output", "-o", help="File to write, which ends in .safetensors.")
     ],
     scale: Annotated[
-        int | None, typer.Option(help="Zoom factor; by default the network tells it.")
+        int | None,
+        typer.Option(help="Zoom factor that is expected; by default a test picture tells it."),
     ] = None,
     low: LowOption = None,
     degrade: DegradeOption = None,
@@ -57,30 +60,33 @@ def wrap(
         ),
     ] = None,
     minutes: Annotated[
-        float, typer.Option(help="Time for asking and learning; the calibration comes on top.")
+        float,
+        typer.Option(
+            help="Minutes for running the network and for training; the calibration comes on top."
+        ),
     ] = 10.0,
     value_range: Annotated[
         float | None,
         typer.Option(
             "--range",
-            help="Whether the values of the network in a file end at 1 or at 255; by default the "
-            "pictures tell it.",
+            help="Largest value that the network of a file works with, 1 or 255; by default the "
+            "one with the smaller error on some pictures.",
         ),
     ] = None,
     coverage: Annotated[
         float, typer.Option(help="Share of the values that intervals hold by default.")
     ] = DEFAULT_COVERAGE,
     trust_network: TrustOption = False,
-    seed: Annotated[int, typer.Option(help="Decides crops and initial weights.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the crops and of the initial weights.")] = 0,
     device: DeviceOption = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the calibration as JSON.")] = False,
 ) -> None:
     """Learn error bars for a network of somebody else, which stays as it is.
 
-    The network is asked about small degraded pictures. A side network learns from its answers how
-    large the errors are, and is calibrated on pictures that were held out. The file that is written
-    holds the side network; the results of your network do not change by a bit. For a network that
-    'musigma models' lists, a training with keep_mean gives better error bars.
+    The network restores small degraded crops. A side network learns from the results how large the
+    errors are, and is calibrated on pictures that were held out. The file that is written holds the
+    side network alone, so the results of your network do not change by a bit. For a network that
+    'musigma models' lists, 'musigma train' with keep_mean gives better error bars.
     """
     from musigma.networks.weights_file import check_weights_name
     from musigma.prediction.device import limit_threads, select_device

@@ -37,7 +37,7 @@ class Leaf(NamedTuple):
 
     Attributes:
         key: Decides what differs from cell to cell of the pattern.
-        row: Of the centre, in pixels from that of the picture.
+        row: Of the center, in pixels from that of the picture.
         column: Likewise.
         height: Half of it, in pixels.
         width: Likewise.
@@ -52,10 +52,10 @@ class Leaf(NamedTuple):
         down: How much the plane leans back towards the bottom, per pixel.
         across: How much it leans back towards the right, per pixel.
         start: Where in the pattern the picture begins.
-        light: Of the three colours, from 0 to 1; the second and the third are those of the parts.
+        light: Of the three colors, from 0 to 1; the second and the third are those of the parts.
         light2: See `light`.
         light3: See `light`.
-        warmth: Red against blue, of the first colour.
+        warmth: Red against blue, of the first color.
         warmth2: Likewise, of the others.
         green: Green against the others, of all.
         grain: Strength of the irregular part of the brightness.
@@ -106,7 +106,7 @@ class Paint(NamedTuple):
     """What a pattern gives a sample.
 
     Attributes:
-        colour: 0, 1 or 2: which of the colours of the leaf.
+        colour: 0, 1 or 2: which of the colors of the leaf.
         shade: Factor on its brightness.
     """
 
@@ -120,7 +120,7 @@ def draw_pictures(key: Tensor, *, size: int, channels: int = 3) -> Tensor:
     Args:
         key: 64-bit integers, ``(N,)``; the same key gives the same picture.
         size: Height and width in pixels.
-        channels: 3 for colour, 1 for grey.
+        channels: 3 for color, 1 for gray.
 
     Returns:
         Bytes, ``(N, size, size, channels)``.
@@ -151,7 +151,7 @@ def draw_images(
     Args:
         count: How many.
         size: Height and width in pixels.
-        channels: 3 for colour, 1 for grey.
+        channels: 3 for color, 1 for gray.
         device: Where to draw; the images come back to the CPU.
 
     Returns:

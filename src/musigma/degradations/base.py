@@ -69,7 +69,7 @@ class Degradation(ABC):
 
         As many as its filters need, rounded up to whole pixels of the input and to whole blocks of
         JPEG; with JPEG at least one block. So the borders of a patch are not those of a picture:
-        its blocks are complete, and what lies in it depends on nothing that was cut off. A colour
+        its blocks are complete, and what lies in it depends on nothing that was cut off. A color
         block of 4:2:0 may reach further than that; it is then filled as at the border of a picture.
         """
         whole = math.lcm(self.block, self.scale)

@@ -1,8 +1,8 @@
-"""Training on noisy pictures alone: the network tells hidden pixels by their neighbours.
+"""Training on noisy pictures alone: the network tells hidden pixels by their neighbors.
 
 Some pixels of a noisy picture are replaced by others nearby, and the loss counts at these pixels
 alone, with the noisy picture as the target (Krull et al., Noise2Void, CVPR 2019). Noise that is
-independent from pixel to pixel cannot be told from neighbours; so the network learns the mean,
+independent from pixel to pixel cannot be told from neighbors; so the network learns the mean,
 whatever the law of the noise is. That needs a loss whose best answer is the mean, such as l2.
 """
 
@@ -45,7 +45,7 @@ class BlindSpots(Degradation):
         return target
 
     def training_pair(self, stored: Tensor, draws: Tensor) -> TrainingPair:  # noqa: ARG002
-        """Replace some pixels by neighbours, and count the loss there."""
+        """Replace some pixels by neighbors, and count the loss there."""
         hidden = torch.rand_like(stored) < SHARE
         degraded = torch.where(hidden, _neighbours(stored), stored)
         return TrainingPair(degraded, stored, hidden.to(stored.dtype))

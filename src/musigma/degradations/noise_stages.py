@@ -51,7 +51,7 @@ class Noise(Stage):
 
     @property
     def white_noise_std(self) -> Value | None:
-        """The standard deviation, unless the noise is grey, grainy or grows with the light."""
+        """The standard deviation, unless the noise is gray, grainy or grows with the light."""
         white = self.values.keys() <= {"std", "grey"} and self.values["grey"].high == 0
         return self.values["std"] if white else None
 

@@ -88,7 +88,7 @@ class Jpeg(Stage):
 
     Args:
         quality: libjpeg's, 1 to 100; drawn numbers are rounded.
-        subsampling: 420 where the colour planes are stored at half the size, 444 where in full.
+        subsampling: 420 where the color planes are stored at half the size, 444 where in full.
 
     Example:
         >>> str(Jpeg((30, 95), subsampling=444))

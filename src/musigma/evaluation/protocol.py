@@ -32,7 +32,7 @@ class Protocol:
         noise_std: Noise level in 8-bit levels that a network is told if it takes one; `None` where
             it follows from the degradation, or is not known.
         seed: With the name of an image it decides all random numbers of its degradation.
-        channels: 3 for color, 1 for grey.
+        channels: 3 for color, 1 for gray.
         measured_on: ``"y"``: BT.601 studio-swing luma, not rounded; ``"all"``: every channel;
             ``"both"``: each of the two.
         shave: Pixels cut off each side before measuring.
@@ -150,7 +150,7 @@ def denoising(noise_std: float, *, channels: int, seed: int = 0) -> Protocol:
 
     Args:
         noise_std: Standard deviation of the white noise in 8-bit levels.
-        channels: 3 for color, 1 for grey.
+        channels: 3 for color, 1 for gray.
         seed: Another seed gives other noise.
     """
     if not 0 <= noise_std <= 255:
@@ -186,7 +186,7 @@ def restoration(
     Args:
         degradation: How inputs are made; `None` for pairs of files.
         scale: Size of the target over that of the input.
-        channels: 3 for color, 1 for grey.
+        channels: 3 for color, 1 for gray.
         noise_std: Noise level in 8-bit levels that a network is told if it takes one.
         luma_only: Whether the network restores luma alone.
         seed: Another seed gives other random numbers.

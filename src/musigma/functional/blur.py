@@ -6,14 +6,14 @@ from torch import Tensor
 from musigma.functional.geometry import border_index
 from musigma.types import ImageError
 
-_LEAST_STD = 0.05  # of which the neighbours weigh exp(-200), which float32 takes for 0
+_LEAST_STD = 0.05  # of which the neighbors weigh exp(-200), which float32 takes for 0
 _SAMPLES_PER_PIXEL = 4
 
 
 def gaussian_kernels(
     std: Tensor, *, across: Tensor | None = None, angle: Tensor | None = None, radius: int
 ) -> Tensor:
-    """Return Gaussian kernels, sampled at the centres of pixels and cut off at `radius`.
+    """Return Gaussian kernels, sampled at the centers of pixels and cut off at `radius`.
 
     Args:
         std: Standard deviation in pixels along the axis at `angle`, ``(N,)``. From 0.1

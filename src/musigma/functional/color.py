@@ -1,4 +1,4 @@
-"""Colour spaces of the protocols, and the one rule by which values become 8-bit."""
+"""Color spaces of the protocols, and the one rule by which values become 8-bit."""
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ def to_uint8(image: Tensor) -> Tensor:
     """
     if image.dtype == torch.uint8:
         return image
-    # Half precision cannot hold 254.5 and its neighbours, so that it is widened first.
+    # Half precision cannot hold 254.5 and its neighbors, so that it is widened first.
     wide = image if image.dtype == torch.float64 else image.float()
     return (wide.clamp(0, 1) * 255 + 0.5).to(torch.uint8)
 
@@ -46,7 +46,7 @@ def quantise(image: Tensor) -> Tensor:
 
 
 def match_channels(image: Tensor, num_channels: int) -> Tensor:
-    """Turn a grey image into colour by repetition, or a colour one into grey (BT.601 weights).
+    """Turn a gray image into color by repetition, or a color one into gray (BT.601 weights).
 
     Example:
         >>> match_channels(torch.zeros(1, 1, 5, 4), 3).shape
@@ -107,7 +107,7 @@ def _check_channels(image: Tensor, space: str) -> None:
     if image.ndim < 3 or image.shape[-3] != 3 or not image.is_floating_point():
         raise ImageError(
             f"expected a float {space} image (N, 3, H, W) in [0, 1], got {tuple(image.shape)} "
-            f"{image.dtype}; repeat a grey channel three times and divide 8-bit levels by 255"
+            f"{image.dtype}; repeat a gray channel three times and divide 8-bit levels by 255"
         )
 
 

@@ -1,4 +1,4 @@
-"""Colour pictures whose red, green and blue are equal: they are grey, however they are stored."""
+"""Color pictures whose red, green and blue are equal: they are gray, however they are stored."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from torch import Tensor
 from musigma.functional.picture_statistics import Windowed
 
 ROWS = 256
-"""Rows that are compared at a time: those of a picture in colours differ in the first few."""
+"""Rows that are compared at a time: those of a picture in colors differ in the first few."""
 
 
 class FirstChannel:

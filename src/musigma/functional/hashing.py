@@ -8,7 +8,7 @@ _24_BITS = (1 << 24) - 1
 
 
 def splitmix64(value: Tensor) -> Tensor:
-    """Hash 64-bit integers so that neighbours become unrelated (the finaliser of SplitMix64)."""
+    """Hash 64-bit integers so that neighbors become unrelated (the finalizer of SplitMix64)."""
     value = value * -7046029254386353131
     value = (value ^ _shift(value, 30)) * -4658895280553007687
     value = (value ^ _shift(value, 27)) * -7723592293110705685

@@ -1,7 +1,7 @@
 """JPEG as tensor operations: what a picture looks like after libjpeg has saved and read it.
 
 The steps are those of libjpeg with its default, the accurate integer transform: fixed-point
-constants, and the same rounding of colours, of the chroma average, of the quantization tables,
+constants, and the same rounding of colors, of the chroma average, of the quantization tables,
 between the two passes of a transform and in the chroma interpolation. Sums of more than 24 bits are
 not exact in float32, which moves a value in some thousands by a level.
 
@@ -21,7 +21,7 @@ from musigma.functional.geometry import pad
 from musigma.types import ImageError
 
 BLOCK = 8
-"""Side of the blocks that are transformed and quantised."""
+"""Side of the blocks that are transformed and quantized."""
 
 # Annex K of the JPEG standard, for quality 50.
 _LUMA_TABLE = (
@@ -52,8 +52,8 @@ def jpeg(image: Tensor, *, quality: float | Tensor, subsampling: bool | Tensor =
     Args:
         image: ``(N, 3, H, W)`` or ``(N, 1, H, W)``, float in ``[0, 1]``; rounded to 8 bits first.
         quality: libjpeg's, 1 to 100, rounded to an integer; a number, or one per image, ``(N,)``.
-        subsampling: Whether the colour planes are stored at half the size (4:2:0) or in full
-            (4:4:4); one for all, or one per image, ``(N,)``, bool. Grey images have no such planes.
+        subsampling: Whether the color planes are stored at half the size (4:2:0) or in full
+            (4:4:4); one for all, or one per image, ``(N,)``, bool. Gray images have no such planes.
 
     Returns:
         The images, of the same shape, on 8-bit levels.
@@ -110,7 +110,7 @@ def _ycc_from_rgb(levels: Tensor) -> tuple[Tensor, Tensor]:
     luma = _fixed(0.299) * red + _fixed(0.587) * green + _fixed(0.114) * blue
     cb = -_fixed(0.168735892) * red - _fixed(0.331264108) * green + 0.5 * blue
     cr = 0.5 * red - _fixed(0.418687589) * green - _fixed(0.081312411) * blue
-    # libjpeg rounds exact halves of the colour differences down.
+    # libjpeg rounds exact halves of the color differences down.
     below_half = 0.5 - 2.0**-16
     chroma = torch.cat([cb, cr], dim=1) + (128 + below_half)
     return (luma + 0.5).floor(), chroma.floor()
@@ -129,7 +129,7 @@ def _fixed(value: float) -> float:
 
 
 def _stored_chroma(chroma: Tensor, subsampling: bool | Tensor) -> list[Tensor]:
-    """Return the colour planes at half size, in full, or both where images differ."""
+    """Return the color planes at half size, in full, or both where images differ."""
     if isinstance(subsampling, Tensor):
         return [_halve(chroma), chroma]
     return [_halve(chroma) if subsampling else chroma]

@@ -36,7 +36,7 @@ class NoiseEstimate(NamedTuple):
     Attributes:
         std: Its standard deviation in 8-bit levels. Of noise in a JPEG file it is about the level
             before the file was saved.
-        is_white: Whether neighbouring pixels and the three colours have independent noise, as
+        is_white: Whether neighboring pixels and the three colors have independent noise, as
             denoisers that are told a level expect. JPEG, demosaicing and shrinking end that.
         growth: How its variance grows with the signal, as
             `musigma.functional.poisson_gaussian.growth_of` says it; empty where that is not known.
@@ -88,7 +88,7 @@ def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -
     fine, coarse = statistics.noise_std, statistics.coarse_noise_std
     if coarse <= _MAX_RATIO * fine + _MAX_EXCESS:
         return NoiseEstimate(fine if white_std is None else white_std, is_white=True)
-    # Without JPEG, noise that colours do not have is the same in all of them: film, or a scan.
+    # Without JPEG, noise that colors do not have is the same in all of them: film, or a scan.
     is_grey = fine < _GREY_SHARE * coarse and statistics.block_edges < MIN_BLOCK_EDGES
     return NoiseEstimate(coarse * (LUMA_NORM if is_grey else 1.0), is_white=False)
 
@@ -214,7 +214,7 @@ def _level(values: Tensor, left: Tensor) -> float:
     # The few greatest directions hold the brightness of a patch, not its texture.
     texture = energies[half:-num_channels].sum(0) / left.mean(0)
     flat = texture.topk(FLAT_PER_VALUE * len(values), largest=False).indices
-    # Texture reaches further down in grey: colours share it, so that more directions are free.
+    # Texture reaches further down in gray: colors share it, so that more directions are free.
     lowest = half if num_channels > 1 else len(values) // 3
     weights = directions[:, :lowest].square().view(num_channels, PATCH**2, lowest).sum(1)
     expected = (weights.T @ left[:, flat]).sum(1)

@@ -168,9 +168,9 @@ def _scatters_as_noise(noise: PoissonGaussian, image: Tensor) -> bool:
 
 
 def growth_of(image: Tensor) -> str:
-    """Say how the variance of a grey picture's noise grows with the signal; empty if it does not.
+    """Say how the variance of a gray picture's noise grows with the signal; empty if it does not.
 
-    Colour pictures have been developed by a camera, which bends this relation.
+    Color pictures have been developed by a camera, which bends this relation.
 
     Example:
         >>> growth_of(torch.rand(1, 3, 64, 64))

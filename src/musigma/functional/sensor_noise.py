@@ -67,10 +67,10 @@ def raw_noise(
 
     The noise arises in linear light, ``std^2 + gain * light`` in 8-bit levels, at the pixels of a
     Bayer mosaic (red and green in the first row). The other pixels of a channel get theirs by
-    interpolation, so that neighbours share it. The curve of sRGB makes it strong in the dark.
+    interpolation, so that neighbors share it. The curve of sRGB makes it strong in the dark.
 
     Args:
-        image: ``(N, C, H, W)`` in ``[0, 1]``, 1 or 3 channels. A grey sensor has no mosaic.
+        image: ``(N, C, H, W)`` in ``[0, 1]``, 1 or 3 channels. A gray sensor has no mosaic.
         gain: Variance over light; one number, or one per image, ``(N,)``.
         std: Standard deviation of reading out; one number, or one per image, ``(N,)``.
         grain: As that of `sensor_noise`: smoothing inside the camera.

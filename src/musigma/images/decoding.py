@@ -45,7 +45,7 @@ _SIGNATURES = {
     b"BM": "BMP",
     b"GIF8": "GIF",
 }
-# Pillow stretches grey of 1, 2 or 4 bits to 8 bits, but not the one grey that a PNG declares
+# Pillow stretches gray of 1, 2 or 4 bits to 8 bits, but not the one gray that a PNG declares
 # transparent.
 _TRANSPARENT_GREY_FACTOR = {"1": 255, "L;2": 85, "L;4": 17}
 # Bytes for each pixel that decoding takes for a while, measured as the growth of the process and
@@ -57,7 +57,7 @@ _SAMPLE_BYTES = {"1": 1, "L": 1, "LA": 2, "I;16": 2, "I;16B": 2, "RGB": 3}
 MAX_PIXELS_PER_BYTE = 20_000
 """A file of more than `SMALL_PICTURE` pixels that has more of them per byte is refused.
 
-No photograph comes near: the blank page of a fax has 12,000 pixels per byte, and a single colour as
+No photograph comes near: the blank page of a fax has 12,000 pixels per byte, and a single color as
 PNG 8,000.
 """
 SMALL_PICTURE = 16_000_000
@@ -87,9 +87,9 @@ class Decoded(NamedTuple):
 
     Attributes:
         format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF``, ``BMP``, ``GIF``, ``AVIF`` or ``HEIF``.
-        samples: ``(H, W, C)``, upright: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha.
+        samples: ``(H, W, C)``, upright: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha.
         full_scale: The sample that means white, or opaque.
-        icc_profile: Colour profile of the samples.
+        icc_profile: Color profile of the samples.
         exif: EXIF block without the orientation.
         text: The text entries of a PNG, by keyword.
         lossy: Whether the file stores the picture with loss: JPEG, lossy WebP, AVIF, HEIF, JPEG
@@ -192,7 +192,7 @@ def _declared(image: "ImageFile", format_name: str) -> Declared:
 
 
 def _is_deep_colour(image: "ImageFile") -> bool:
-    """Return whether a picture has colours of 16 bits."""
+    """Return whether a picture has colors of 16 bits."""
     raw = raw_mode(image) if image.tile else image.mode
     tags: Any = getattr(image, "tag_v2", {})
     bits = list_of(tags.get(_TIFF_BITS))
@@ -397,7 +397,7 @@ def _samples(
     tags: Any = getattr(image, "tag_v2", {})
     if _is_deep_colour(image):
         if image.mode == "CMYK" or tags.get(_TIFF_PLANES) == 2:
-            text = "holds 16-bit CMYK or 16-bit colours in separate planes, which cannot be read"
+            text = "holds 16-bit CMYK or 16-bit colors in separate planes, which cannot be read"
             raise image_error(path, f"{text}; save it as interleaved RGB, or as PNG")
         samples = read_sixteen_bit(image, open_image)
         return _with_alpha_of_color(samples, image.info.get("transparency")), FULL_SCALE
@@ -438,7 +438,7 @@ def _to_eight_bits(path: Path, image: "Image", raw: str) -> "Image":
     grey = ("1", "L", "LA")
     if image.mode not in (*grey, "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr"):
         text = f"holds {image.mode} pixels, which cannot be read"
-        raise image_error(path, f"{text}; save it as RGB or grey with 8 or 16 bits")
+        raise image_error(path, f"{text}; save it as RGB or gray with 8 or 16 bits")
     base = "L" if image.mode in grey else "RGB"
     mode = base + "A" if image.has_transparency_data else base
     return image if image.mode == mode else image.convert(mode)

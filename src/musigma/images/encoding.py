@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from musigma.images.metadata import MAX_JPEG_BLOCK, PHOTOSHOP, Metadata, photoshop_segment
 
 Rows = NDArray[Any]
-"""Rows of a picture, ``(rows, W, C)``: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha."""
+"""Rows of a picture, ``(rows, W, C)``: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha."""
 
 Shape = tuple[int, int, int]
 """Height, width and channels, alpha counted."""
@@ -53,7 +53,7 @@ class PngEncoder:
         file: Receives the bytes.
         shape: Shape of the picture.
         bits: 8 or 16 per sample.
-        icc_profile: Colour profile.
+        icc_profile: Color profile.
         exif: EXIF block.
         text: Text entries; the keywords are Latin-1.
         metadata: DPI, XMP and further text entries.
@@ -123,7 +123,7 @@ class PngEncoder:
 
 
 def _paeth(rows: NDArray[np.uint8], above: NDArray[np.uint8], step: int) -> NDArray[np.uint8]:
-    """Replace each byte by its difference from the best of three neighbours (PNG filter 4)."""
+    """Replace each byte by its difference from the best of three neighbors (PNG filter 4)."""
     up = above.astype(np.int16)
     left, up_left = np.zeros_like(up), np.zeros_like(up)
     left[:, step:], up_left[:, step:] = rows[:, :-step], up[:, :-step]
@@ -142,7 +142,7 @@ class TiffEncoder:
         file: Receives the bytes.
         shape: Shape of the picture.
         bits: 8 or 16 per sample.
-        icc_profile: Colour profile.
+        icc_profile: Color profile.
         metadata: Compression, DPI, XMP and IPTC.
     """
 
@@ -240,7 +240,7 @@ class TiffEncoder:
 
 
 def _lzw(lines: NDArray[np.uint8]) -> bytes:
-    """Compress bytes as TIFF's LZW does: Pillow writes them as a grey picture of one strip."""
+    """Compress bytes as TIFF's LZW does: Pillow writes them as a gray picture of one strip."""
     from PIL import Image
 
     buffer = io.BytesIO()
@@ -259,7 +259,7 @@ class PillowEncoder:
         file: Receives the bytes.
         format_name: ``JPEG``, ``WEBP`` or ``BMP``.
         shape: Shape of the picture.
-        icc_profile: Colour profile.
+        icc_profile: Color profile.
         exif: EXIF block; omitted where the format has no room for it.
         metadata: DPI, XMP, IPTC and comment; likewise.
         quality: Quality of JPEG and WebP, 1 to 100; 100 makes a WebP lossless.

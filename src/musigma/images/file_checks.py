@@ -1,7 +1,7 @@
 """Checks of picture files that Pillow does not make: data that end early, and too many parts.
 
 Pillow reads a file whose compressed data end early without a word, and what is missing is black or
-grey. And files may hold so many small parts that reading them takes minutes.
+gray. And files may hold so many small parts that reading them takes minutes.
 """
 
 import io
@@ -95,7 +95,7 @@ def check_jpeg_data(
 ) -> None:
     """Refuse a JPEG whose compressed data end before the last block.
 
-    The decoder makes such blocks grey. Where a corner of the picture is of that grey, the picture
+    The decoder makes such blocks gray. Where a corner of the picture is of that gray, the picture
     is decoded again with further data: these change it only if data were missing.
 
     Args:

@@ -30,16 +30,16 @@ _MAX_BYTES = 2**32 - 2**24  # TIFF and BMP have 32-bit offsets; the rest is for 
 
 @dataclass(frozen=True, eq=False)
 class ImageMeta:
-    """What a picture file holds besides its colours; `write_image` puts it back.
+    """What a picture file holds besides its colors; `write_image` puts it back.
 
     Attributes:
         format: ``PNG``, ``JPEG``, ``WEBP``, ``TIFF``, ``BMP``, ``GIF``, ``AVIF`` or ``HEIF``, by
             content.
-        channels: 1 for grey, 3 for colour; alpha is not counted.
+        channels: 1 for gray, 3 for color; alpha is not counted.
         bits: 8 or 16 per sample; 16 also stands for floating point.
         alpha: Opacity, ``(1, 1, H, W)`` in ``[0, 1]``. Whoever enlarges the picture enlarges it
             too, and hands it over with `dataclasses.replace`.
-        icc_profile: Colour profile of the values.
+        icc_profile: Color profile of the values.
         exif: EXIF block without the orientation, which is applied to the pixels.
         lossy: Whether the file that was read stores its pixels with loss (JPEG, lossy WebP).
         num_frames: Pages or frames of the file that was read.
@@ -65,8 +65,8 @@ def read_image(
     HEIC pictures, as iPhones take them, are read where the package pillow-heif is installed.
 
     The EXIF orientation is applied. Palettes become RGB, CMYK becomes sRGB (through its profile
-    where it has a usable one), single bits become grey, and a floating-point TIFF must lie in
-    ``[0, 1]``. All 16 bits of grey and of colour are kept.
+    where it has a usable one), single bits become gray, and a floating-point TIFF must lie in
+    ``[0, 1]``. All 16 bits of gray and of color are kept.
 
     Args:
         path: The file.
@@ -75,7 +75,7 @@ def read_image(
             the others would be lost; of a GIF, AVIF or HEIC the first frame is read.
 
     Returns:
-        The colours, ``(1, C, H, W)`` float32 in ``[0, 1]`` with C = 1 for grey and 3 for RGB, and
+        The colors, ``(1, C, H, W)`` float32 in ``[0, 1]`` with C = 1 for gray and 3 for RGB, and
         what else the file holds.
 
     Raises:
@@ -167,13 +167,13 @@ def write_image(
     """Write a picture whole or not at all, in the format that the suffix of its name asks for.
 
     Values are clamped and rounded, ``floor(255 clamp(x, 0, 1) + 1/2)``, or 65535 where `meta`
-    says 16 bits and the format has them (PNG, TIFF). Alpha, colour profile, EXIF block and other
+    says 16 bits and the format has them (PNG, TIFF). Alpha, color profile, EXIF block and other
     metadata of `meta` go back where the format has room for them; a profile for another number of
     channels does not. Missing folders are made.
 
     Args:
         path: The file, replaced if it exists.
-        image: ``(1, C, H, W)`` with C = 1 for grey or 3 for RGB.
+        image: ``(1, C, H, W)`` with C = 1 for gray or 3 for RGB.
         meta: What `read_image` gave, with `alpha` in the size of `image`.
         quality: Of JPEG and WebP, 1 to 100; 100 makes a WebP lossless.
 
@@ -205,7 +205,7 @@ def image_writer(
         path: The file, which appears when the block ends without an error.
         shape: Of the picture, ``(1, 1 or 3, H, W)``.
         meta: As for `write_image`; its alpha is ignored.
-        alpha: Whether alpha will come with the colours.
+        alpha: Whether alpha will come with the colors.
         quality: Of JPEG and WebP.
     """
     path = Path(path)
@@ -217,7 +217,7 @@ def image_writer(
         raise ConfigError(f"quality must be from 1 to 100, got {quality}")
     bits = meta.bits if format_name in ("PNG", "TIFF") else 8
     _check_fits(path, format_name, bits, shape, alpha)
-    # WebP has no grey, and Pillow cannot read a 16-bit TIFF of grey and alpha.
+    # WebP has no gray, and Pillow cannot read a 16-bit TIFF of gray and alpha.
     colour = format_name == "WEBP" or (format_name, bits, alpha) == ("TIFF", 16, True)
     num_colours = 3 if colour else shape[1]
     size = (shape[2], shape[3], num_colours + alpha)
@@ -261,7 +261,7 @@ class RowWriter:
         """Return what the file will hold for a band of at most `BAND` rows, rounded and with loss.
 
         Args:
-            image: The colours of the band, ``(1, C, rows, W)``.
+            image: The colors of the band, ``(1, C, rows, W)``.
         """
         num_colours = 1 if self._band.shape[2] <= 2 else 3
         rows = np.empty((image.shape[2], image.shape[3], num_colours), self._band.dtype)
@@ -281,7 +281,7 @@ class RowWriter:
         num_rows = colours.shape[1]
         rows = self._band[self._filled : self._filled + num_rows]
         num_colours = rows.shape[2] - (alpha is not None)
-        rows[..., :num_colours] = self._integers(colours)  # repeats grey in a format without grey
+        rows[..., :num_colours] = self._integers(colours)  # repeats gray in a format without gray
         if alpha is not None:
             rows[..., num_colours:] = self._integers(alpha)
         self._num_missing -= num_rows

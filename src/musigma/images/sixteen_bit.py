@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from PIL.ImageFile import ImageFile
 
 Samples = NDArray[np.uint16]
-"""Rows of a picture, ``(rows, W, C)``: 1 grey, 2 grey and alpha, 3 RGB, 4 RGB and alpha."""
+"""Rows of a picture, ``(rows, W, C)``: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha."""
 
 FULL_SCALE = 65535
 

@@ -25,7 +25,7 @@ def pixel_at(restored: RestoredArray, position: Sequence[float]) -> Index | None
 
     Args:
         restored: The result.
-        position: A number for each axis. A pixel is centred at its index.
+        position: A number for each axis. A pixel is centered at its index.
     """
     shape = restored.mean.shape[: restored.mean.ndim - restored.rgb]
     if not all(math.isfinite(number) for number in position):
@@ -61,7 +61,7 @@ def value_in_words(restored: RestoredArray, index: Index) -> str:
 
 
 def box_of(corners: NDArray[np.float64], size: tuple[int, int]) -> Box:
-    """Return the pixels whose centres lie inside a rectangle.
+    """Return the pixels whose centers lie inside a rectangle.
 
     Args:
         corners: Rows and columns of its corners in data coordinates of the result, ``(4, 2)``.

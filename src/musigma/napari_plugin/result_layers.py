@@ -14,7 +14,7 @@ class Placement(NamedTuple):
 
     Attributes:
         scale: Size of a pixel along each axis.
-        translate: Place of the centre of the first pixel.
+        translate: Place of the center of the first pixel.
         linear: Matrix of scale, rotation and shear.
     """
 
@@ -33,8 +33,8 @@ class LayerTuple(NamedTuple):
 def placement_of(restored: RestoredArray, source: Placement) -> dict[str, NDArray[np.float64]]:
     """Return ``scale`` and ``translate`` by which a result covers its source exactly.
 
-    A pixel of napari is centred at its index, so that the first pixel of the source begins half a
-    pixel before 0. At zoom 2 the centre of the first restored pixel is at -1/4 of the source.
+    A pixel of napari is centered at its index, so that the first pixel of the source begins half a
+    pixel before 0. At zoom 2 the center of the first restored pixel is at -1/4 of the source.
 
     Args:
         restored: The result.
@@ -98,7 +98,7 @@ def result_layers(
 
 
 def _grey(restored: RestoredArray) -> NDArray[np.float32]:
-    """Return sigma for display: of colours their mean, as in the error maps of files."""
+    """Return sigma for display: of colors their mean, as in the error maps of files."""
     assert restored.std is not None
     return restored.std.mean(-1) if restored.rgb else restored.std
 

@@ -27,7 +27,7 @@ def portrait_layer() -> list[LayerData]:
 
 
 def noisy_stack_layer() -> list[LayerData]:
-    """Return round cells in three depths, 12 bits in 16, with noise, in pixels of 0.2 micrometres.
+    """Return round cells in three depths, 12 bits in 16, with noise, in pixels of 0.2 micrometers.
 
     Example:
         >>> stack, properties, _ = noisy_stack_layer()[0]

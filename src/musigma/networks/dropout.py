@@ -60,8 +60,8 @@ def sample_dropout_mask(network: AnyNetwork, generator: torch.Generator) -> AnyN
     layers = {n: m for n, m in sample.named_modules() if isinstance(m, ChannelDropout)}
     if not layers:
         raise ConfigError(
-            f"this {type(network).__name__} was trained without dropout; "
-            "'musigma train baseline-dropout' trains one with it"
+            f"this {type(network).__name__} was trained without dropout; train it with "
+            "settings = { dropout = 0.1 } in its recipe"
         )
     device = next(network.parameters()).device
     for name, layer in layers.items():

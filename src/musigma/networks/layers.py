@@ -7,13 +7,13 @@ from torch import Tensor, nn
 from musigma.types import ConfigError
 
 RGB_MEAN = (0.4488, 0.4371, 0.4040)
-"""Mean colour of DIV2K, which EDSR and its descendants subtract."""
+"""Mean color of DIV2K, which EDSR and its descendants subtract."""
 
 
 class MeanShift(nn.Module):
     """Maps images in ``[0, 1]`` to the zero-mean range a network works in, and back.
 
-    The mean colour is not a weight: released files that hold it as a 1x1 convolution load without
+    The mean color is not a weight: released files that hold it as a 1x1 convolution load without
     it, and parameters and MACs are those that papers count.
     """
 
@@ -25,7 +25,7 @@ class MeanShift(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(1, -1, 1, 1), persistent=False)
 
     def forward(self, image: Tensor) -> Tensor:
-        """Subtract the mean colour and stretch to the network's range."""
+        """Subtract the mean color and stretch to the network's range."""
         return (image - self.mean.to(image.dtype)) * self.value_range
 
     def inverse(self, image: Tensor) -> Tensor:

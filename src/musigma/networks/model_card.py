@@ -33,7 +33,7 @@ class ModelCard:
         tiling: ``"exact"``: tiles give what the whole image gives; or ``"approximate"``.
         value_range: Range that the layers of a network trained here work in.
         shipped: Whether trained weights come with the package.
-        licence: Licence of these weights; empty where none ship.
+        licence: License of these weights; empty where none ship.
         purpose: What these weights are for; empty where none ship.
         summary: One line about the network.
         paper: Where the network was published.

@@ -46,7 +46,7 @@ class Entry:
         paper: Where it was published; empty where it was not.
         year: When.
         recognise: Tells from a released state dict which variant of the family it is.
-        adapt: Renames the keys of a recognised state dict to ours.
+        adapt: Renames the keys of a recognized state dict to ours.
     """
 
     name: str
@@ -98,7 +98,7 @@ def register(
         year: When.
         recognise: Tells from a released state dict which network and settings it belongs to; see
             `musigma.networks.state_dict`.
-        adapt: Renames the keys of a recognised state dict.
+        adapt: Renames the keys of a recognized state dict.
         replace: Whether a network of this name gives way, for example when a notebook cell that
             defines it is run again.
 

@@ -1,7 +1,7 @@
-"""Safe questions to a state dict of unknown origin, for recognising and adapting released files.
+"""Safe questions to a state dict of unknown origin, for recognizing and adapting released files.
 
 A released file may hold anything. These functions raise `NotThisNetwork` where a tensor is missing
-or has another rank; `recogniser` turns that into "not recognised". So a recogniser can be written
+or has another rank; `recogniser` turns that into "not recognized". So a recogniser can be written
 as a plain description of the network, and none of them fails on a file of another network.
 """
 
@@ -22,7 +22,7 @@ Recognised = tuple[str, int | None, Settings]
 Recogniser = Callable[[State], Recognised | None]
 
 MEAN_SHIFT = ("sub_mean.", "add_mean.")
-"""Names of the 1x1 convolutions in which EDSR and its descendants keep the mean colour."""
+"""Names of the 1x1 convolutions in which EDSR and its descendants keep the mean color."""
 
 RELEASED_RANGE = 255.0
 """Range that most released networks work in; those trained here work in 0 to 1."""
@@ -141,7 +141,7 @@ def rename(state: State, names: Mapping[str, str]) -> dict[str, Tensor]:
 
 
 def without_mean_shift(state: State) -> dict[str, Tensor]:
-    """Leave out the mean colour, which is not a weight here."""
+    """Leave out the mean color, which is not a weight here."""
     return without(state, *MEAN_SHIFT)
 
 

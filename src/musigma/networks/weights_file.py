@@ -99,7 +99,7 @@ def read_weights_file(
     value_range: float | None = None,
     function: Function | None = None,
 ) -> WeightsFile:
-    """Read a weights file: one of ours, or one of others that is recognised by its keys.
+    """Read a weights file: one of ours, or one of others that is recognized by its keys.
 
     Nothing in the file is executed. The network is built without values first, and its shapes are
     compared with those of the tensors, before memory is taken for it.

@@ -30,8 +30,8 @@ DEFAULT_MEMORY = 2 * 2**30
 Progress = Callable[[int, int], None]
 
 GREY_NOISE_FACTOR = math.sqrt(3)
-"""A network for colours sees a grey picture three times, with the same noise each time. It has
-learnt noise that differs between colours, so that their mean is less noisy by this factor. It is
+"""A network for colors sees a gray picture three times, with the same noise each time. It has
+learned noise that differs between colors, so that their mean is less noisy by this factor. It is
 told so much more."""
 
 _OUT_OF_MEMORY = ("DefaultCPUAllocator", "bad_alloc", "bad allocation", "Failed to allocate memory")
@@ -63,7 +63,7 @@ def predict(
 ) -> Prediction:
     """Restore an image or a batch of images, tile by tile; the result is in host memory.
 
-    A grey image goes through a colour network as three equal channels and comes back grey. An image
+    A gray image goes through a color network as three equal channels and comes back gray. An image
     of three equal channels comes back as three equal channels from a network that takes the noise
     level. Several threads may call this function for one network.
 
@@ -120,7 +120,7 @@ def predict_strips(
     Neither the image nor the result need be in memory as a whole: a tile of the image is read when
     it is its turn, and `memory` also holds the rows that are being made. Arguments are those of
     `predict`, but for an image that is ``(1, C, H, W)`` float32 in ``[0, 1]``, and `num_channels`:
-    a grey result is repeated so many times.
+    a gray result is repeated so many times.
     """
     is_grey = _is_grey(network, image)
     num_channels = num_channels or (1 if is_grey else network.out_channels)
@@ -287,7 +287,7 @@ def with_noise_map(image: Tensor, noise_std: float) -> Tensor:
 
 
 def _is_grey(network: Network, image: Image) -> bool:
-    """Say whether a grey image meets a colour network, or why image and network do not fit."""
+    """Say whether a gray image meets a color network, or why image and network do not fit."""
     shape = tuple(image.shape)
     if len(shape) != 4 or shape[0] != 1 or 0 in shape:
         raise ImageError(f"expected one image (1, C, H, W), got shape {shape}")
@@ -296,8 +296,8 @@ def _is_grey(network: Network, image: Image) -> bool:
         return True
     if shape[1] == 3 and network.out_channels == 1:
         raise ImageError(
-            "the image has colours and the network is for grey ones; use a network for colour, "
-            "such as drunet, or turn the image into grey"
+            "the image has colors and the network is for gray ones; use a network for color, "
+            "such as drunet, or turn the image into gray"
         )
     if shape[1] != num_colours:
         raise ImageError(f"the network takes {num_colours} channels and the image has {shape[1]}")
@@ -313,14 +313,14 @@ def _read(image: Image, tile: Tile, *, is_grey: bool) -> Tensor:
 
 
 def _with_channels(strip: Prediction, num_channels: int) -> Prediction:
-    """Repeat the rows of a grey result, where an image of equal channels comes back as it came."""
+    """Repeat the rows of a gray result, where an image of equal channels comes back as it came."""
     mean, sigma = strip
     sigma = None if sigma is None else match_channels(sigma, num_channels)
     return Prediction(match_channels(mean, num_channels), sigma)
 
 
 def _batches(tiles: list[Tile], max_pixels: int) -> Iterator[list[Tile]]:
-    """Yield neighbours of equal size together, as long as they read at most `max_pixels`."""
+    """Yield neighbors of equal size together, as long as they read at most `max_pixels`."""
 
     def size(tile: Tile) -> tuple[int, int]:
         spans = tile.rows, tile.columns

@@ -15,7 +15,7 @@ class Stitcher:
     """Holds the rows of a result that are being made, and hands out those that are finished.
 
     Tiles come in rows, each from left to right. A value belongs to one tile, unless tiles of the
-    network are approximate: then neighbours overlap, and the weight of a tile falls linearly from 1
+    network are approximate: then neighbors overlap, and the weight of a tile falls linearly from 1
     to 0 across the overlap. The weights of all tiles at a pixel add up to 1.
     """
 
@@ -91,7 +91,7 @@ class _Placement:
         self.source = slice(self.start - origin, self.stop - origin)
 
     def weight(self) -> Tensor:
-        """The rise at the start of the span less the rise at its end: neighbours add up to 1."""
+        """The rise at the start of the span less the rise at its end: neighbors add up to 1."""
         pixels = (torch.arange(self.start, self.stop, dtype=torch.float64) + 0.5) / self.scale
         weight = self._rise(pixels, self.span.start) if self.span.start > 0 else 1.0
         falling = self._rise(pixels, self.span.stop) if self.span.stop < self.length else 0.0

@@ -38,7 +38,7 @@ GLOBAL_BORDER = 32
 """Border, in pixels, around a tile of a network that sees the whole image: no border is exact."""
 
 GLOBAL_OVERLAP = 16
-"""How far such a tile is blended into its neighbours, beyond its own pixels."""
+"""How far such a tile is blended into its neighbors, beyond its own pixels."""
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ class ArraySource:
     Attributes:
         name: What it is called.
         data: Its values: an array, or what can be indexed like one. The last two axes are rows and
-            columns, before a last axis of three colours, or of these and opacity, if `rgb`. All
+            columns, before a last axis of three colors, or of these and opacity, if `rgb`. All
             axes before them, such as time, depth and channel, count planes.
-        rgb: Whether the last axis holds colours.
+        rgb: Whether the last axis holds colors.
         shown: Which plane is shown: an index for each axis before rows and columns.
         path: The file that it was read from, if it is known.
 
@@ -61,7 +61,7 @@ class ArraySource:
 
     @property
     def num_samples(self) -> int:
-        """Values of a pixel: 1, or 3 or 4 with colours."""
+        """Values of a pixel: 1, or 3 or 4 with colors."""
         return int(self.data.shape[-1]) if self.rgb else 1
 
     @property
@@ -86,9 +86,9 @@ class ArraySource:
 
 
 def result_type(source: ArraySource) -> np.dtype[Any]:
-    """Return the type of the restored values: that of the array for colours, else floating point.
+    """Return the type of the restored values: that of the array for colors, else floating point.
 
-    Viewers take floating-point colours from 0 to 1, so that restored integers have to stay such.
+    Viewers take floating-point colors from 0 to 1, so that restored integers have to stay such.
 
     Example:
         >>> grey = np.zeros((8, 8), np.uint16)
@@ -103,7 +103,7 @@ def result_type(source: ArraySource) -> np.dtype[Any]:
 def planes_of(
     source: ArraySource, indices: list[Index], *, value_range: tuple[float, float] | None = None
 ) -> ScienceImage:
-    """Return planes of an array; the colours of one plane follow each other.
+    """Return planes of an array; the colors of one plane follow each other.
 
     Args:
         source: The array.

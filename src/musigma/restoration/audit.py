@@ -287,10 +287,10 @@ def scale_of(small: tuple[int, ...], large: tuple[int, ...]) -> int:
 
 
 def overlay(high: Tensor, result: Audit) -> Tensor:
-    """Return the enlargement in grey, with what is flagged in colour, ``(1, 3, H, W)``.
+    """Return the enlargement in gray, with what is flagged in color, ``(1, 3, H, W)``.
 
     Added detail is orange, missing detail blue, and contradicted pixels are darkened to purple: the
-    colours of Okabe and Ito.
+    colors of Okabe and Ito.
     """
     grey = 0.3 + 0.6 * match_channels(high, 1)[0, 0].clamp(0, 1)
     picture = grey.expand(3, -1, -1).clone()
@@ -307,7 +307,7 @@ def overlay(high: Tensor, result: Audit) -> Tensor:
 
 
 def likely_wrong(high: Tensor, result: Audit) -> Tensor:
-    """Return the enlargement in grey, the more orange the likelier a pixel is wrong."""
+    """Return the enlargement in gray, the more orange the likelier a pixel is wrong."""
     grey = 0.3 + 0.6 * match_channels(high, 1)[0, 0].clamp(0, 1)
     orange = torch.tensor(ORANGE)[:, None, None]
     share = result.wrong_probability
@@ -339,7 +339,7 @@ def write_audit_page(path: Path, low: Tensor, high: Tensor, result: Audit, *, ti
 
 
 def _detail(image: Tensor) -> Tensor:
-    """Return the local variance of the grey picture over 5 x 5 pixels, ``(H, W)``."""
+    """Return the local variance of the gray picture over 5 x 5 pixels, ``(H, W)``."""
     grey = image.mean(1, keepdim=True)
     options = {"kernel_size": 5, "stride": 1, "padding": 2, "count_include_pad": False}
     mean = avg_pool2d(grey, **options)  # type: ignore[arg-type]

@@ -106,7 +106,7 @@ def write_error_map(
     *,
     info: Mapping[str, str] | None = None,
 ) -> None:
-    """Write an error map as a 16-bit PNG, grey or RGB.
+    """Write an error map as a 16-bit PNG, gray or RGB.
 
     A sample is ``round(value / scale * 65535)``. The scale is 1, so that files compare with each
     other and with 16-bit images, unless a value is larger.
@@ -187,7 +187,7 @@ def draw_error_map(
     *,
     info: Mapping[str, str] | None = None,
 ) -> None:
-    """Draw an error map in colours above a scale bar, as a PNG to look at.
+    """Draw an error map in colors above a scale bar, as a PNG to look at.
 
     It shows the mean over the channels in levels of 255, and cannot be read back.
 
@@ -274,7 +274,7 @@ def _entries_of(info: Any, quantity: Quantity) -> dict[str, str]:
 
 
 def _draw(values: Tensor, quantity: Quantity, description: str) -> bytes:
-    """Return a PNG in colours, pixel for pixel where its size allows, above a scale bar.
+    """Return a PNG in colors, pixel for pixel where its size allows, above a scale bar.
 
     The scale ends where 0.5 % of the pixels lie beyond, so that a few of them do not darken all.
     """

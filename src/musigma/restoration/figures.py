@@ -1,6 +1,6 @@
 """Figures: one style for all of them, and the true error beside the predicted one.
 
-Figures belong to no window; `write_picture` saves them. The colours are those of Okabe and Ito,
+Figures belong to no window; `write_picture` saves them. The colors are those of Okabe and Ito,
 which color-blind readers can distinguish.
 """
 
@@ -49,7 +49,7 @@ _STYLE: Any = {
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Use our fonts, colours and lines inside the block, or in a decorated function."""
+    """Use our fonts, colors and lines inside the block, or in a decorated function."""
     import matplotlib
 
     with matplotlib.rc_context(_STYLE):

@@ -123,7 +123,7 @@ def _reason_in_noise(calibration: Calibration, options: Options) -> str | None:
 def _reason_in_picture(calibration: Calibration, meta: ImageMeta, options: Options) -> str | None:
     num_channels = (calibration.protocol or {}).get("channels", meta.channels)
     if options.noise_std is not None and meta.channels < num_channels:
-        return "it is grey, and the model is calibrated for noise in colours"
+        return "it is gray, and the model is calibrated for noise in colors"
     return lossy_reason(calibration, meta.format) if meta.lossy else None
 
 

@@ -24,7 +24,7 @@ from musigma.restoration.array_source import (
 )
 from musigma.restoration.options import Options
 from musigma.restoration.promise import Promise, lossy_reason
-from musigma.restoration.restore_science import Outcome, restore_planes
+from musigma.restoration.restore_science import Outcome, ScienceRecord, restore_planes
 from musigma.types import ConfigError
 
 LOSSY_SUFFIXES = frozenset({".jpg", ".jpeg", ".jfif"})
@@ -67,7 +67,7 @@ class RestoredArray:
 
     Attributes:
         name: Of the source.
-        rgb: Whether the last axis of `mean` holds colours.
+        rgb: Whether the last axis of `mean` holds colors.
         mean: The restored values, with as many axes as the source.
         std: Their errors in the same shape, without opacity; `None` for a model without sigma.
         factor: Half-width of the interval in units of `std`; `None` without a calibration.
@@ -230,7 +230,7 @@ def _restored(
             "digest": model.digest,
             "quantity": record.error_quantity,
             "applied": record.applied,
-            "value_range": f"{record.low:g} to {record.high:g} ({_origin(record.range_origin)})",
+            "value_range": f"{record.range_in_words} ({_origin(record.range_origin)})",
             "report": " ".join(report),
         },
     )
@@ -254,7 +254,7 @@ def _report(
     planes = f"{num_planes} planes of " if num_planes > 1 else ""
     sentences = [
         f"{done} with {model.name} in {outcome.seconds:.1f} s: {planes}{width} x {height} pixels.",
-        f"Black is {record.low:g} and white {record.high:g}, {_origin(record.range_origin)}.",
+        _range_sentence(record),
     ]
     if outcome.options.noise_std is not None:
         how = "estimated" if outcome.options.estimate_noise else "given"
@@ -264,6 +264,13 @@ def _report(
     if promise is not None and model.has_sigma:
         sentences.append(_promise_sentence(promise, num_planes))
     return sentences
+
+
+def _range_sentence(record: ScienceRecord) -> str:
+    origin = _origin(record.range_origin)
+    if isinstance(record.low, list) or isinstance(record.high, list):
+        return f"Each plane has its own black and white: {record.range_in_words}, {origin}."
+    return f"Black is {record.low:g} and white {record.high:g}, {origin}."
 
 
 def _promise_sentence(promise: Promise, num_planes: int) -> str:

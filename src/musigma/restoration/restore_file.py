@@ -8,12 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from torch import Tensor
-
 from musigma.functional.equal_channels import grey_if_equal
-from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
+from musigma.functional.noise import NoiseEstimate
 from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
-from musigma.functional.poisson_gaussian import growth_of, level_of
 from musigma.functional.resize import resize
 from musigma.images.image_io import MAX_PIXELS, ImageMeta, OpenedImage, Raster, open_image
 from musigma.images.listing import ImageSource, atomic_group, format_of, image_error
@@ -25,6 +22,7 @@ from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
 from musigma.prediction.stitching import collect_strips
 from musigma.prediction.tiling import least_memory_for_tiles
+from musigma.restoration.noise_level import measure_noise
 from musigma.restoration.options import Options, engine_for, tiles_are_exact
 from musigma.restoration.output_files import OutputFiles, remove_old_files
 from musigma.restoration.promise import Promise, promise_for
@@ -51,7 +49,7 @@ class Restored:
         noise_estimated: Whether the noise level was estimated from the picture.
         estimated_noise_std: The noise that was measured in the picture, in 8-bit levels.
         noise_is_white: Whether that noise is white, as `drunet-small` expects it.
-        noise_growth: How its variance grows with the signal of a grey picture, in 8-bit levels;
+        noise_growth: How its variance grows with the signal of a gray picture, in 8-bit levels;
             empty where it does not, or where nobody has looked.
         promise: What the intervals promise for this picture; `None` where they promise nothing.
         promise_reason: Why they promise nothing; `None` where they promise something, or where the
@@ -308,12 +306,9 @@ def read_picture(
     options = replace(options, memory=_memory_for_tiles(model, source, picture, options))
     seen = grey_if_equal(picture.colours)
     statistics = measure(seen)
-    noise = noise_of(statistics)
+    noise = _measure_noise(model, source, seen, statistics, options)
     if options.estimate_noise:
-        noise = _estimate_noise(source, seen, statistics)
         options = replace(options, noise_std=noise.std)
-    if model.scale == 1 and noise.is_white:
-        noise = noise._replace(growth=growth_of(_middle(seen)))
     if engine is not None:
         # What "auto" has chosen; the self-ensemble adds a second word to the name.
         options = replace(options, engine=engine.name.split()[0])
@@ -492,20 +487,20 @@ def _range_warnings(samples: Raster) -> list[str]:
     ]
 
 
-def _estimate_noise(
-    source: ImageSource, colours: Windowed, statistics: PictureStatistics
+def _measure_noise(
+    model: Model,
+    source: ImageSource,
+    image: Windowed,
+    statistics: PictureStatistics,
+    options: Options,
 ) -> NoiseEstimate:
     try:
-        middle = _middle(colours)
-        return noise_of(statistics, white_std=level_of(middle, estimate_noise_std(middle)))
+        return measure_noise(
+            image,
+            statistics,
+            estimate_level=options.estimate_noise,
+            look_for_growth=model.scale == 1,
+            max_side=NOISE_SIDE,
+        )
     except ImageError as error:
         raise image_error(source.path, str(error)) from error
-
-
-def _middle(image: Windowed) -> Tensor:
-    """Return at most `NOISE_SIDE` rows and columns from the middle of an image."""
-    parts = []
-    for length in image.shape[2:]:
-        start = max(0, length - NOISE_SIDE) // 2
-        parts.append(slice(start, start + NOISE_SIDE))
-    return image[(slice(None), slice(None), *parts)]

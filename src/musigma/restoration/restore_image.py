@@ -18,7 +18,7 @@ def restore_image(
 ) -> Strips:
     """Return a restored image in strips; the network gets the noise level if it takes one.
 
-    An image whose red, green and blue are equal is restored as the grey image that it is, so that
+    An image whose red, green and blue are equal is restored as the gray image that it is, so that
     it gets no tint. A network of somebody else is given what it was asked for.
     """
     if model.takes_noise_level and options.noise_std is None:

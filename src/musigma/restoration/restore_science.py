@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from musigma.functional.equal_channels import grey_if_equal
-from musigma.functional.noise import NoiseEstimate, estimate_noise_std, noise_of
-from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
-from musigma.functional.poisson_gaussian import growth_of, level_of
+from musigma.functional.noise import NoiseEstimate
+from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.functional.resize import resize
 from musigma.images.image_io import BAND
 from musigma.images.listing import ImageSource, image_error
@@ -37,6 +36,7 @@ from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import least_memory_for_tiles
+from musigma.restoration.noise_level import measure_noise
 from musigma.restoration.options import Options
 from musigma.restoration.plane_groups import NormalisedPlanes, plan_groups
 from musigma.restoration.promise import Promise, science_promise
@@ -86,6 +86,13 @@ class ScienceRecord:
     error_quantity: str
     interval_factor: float | None
     coverage: float | None
+
+    @property
+    def range_in_words(self) -> str:
+        """The values that the network saw as 0 and 1, of each plane where planes differ."""
+        pairs = np.broadcast(self.low, self.high)  # one or both may be the same for all planes
+        texts = list(dict.fromkeys(f"{low:g} to {high:g}" for low, high in pairs))
+        return ", ".join(texts[:_MAX_RANGES] + ["..."] * (len(texts) > _MAX_RANGES))
 
 
 class Outcome(NamedTuple):
@@ -211,7 +218,13 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
     looked_at = groups[0] if groups[0].shape[1] in (1, 3) else groups[0].first_plane()
     seen = grey_if_equal(looked_at)
     statistics = measure(seen)
-    noise = _noise(model, seen, statistics, options)
+    noise = measure_noise(
+        seen,
+        statistics,
+        estimate_level=options.estimate_noise,
+        look_for_growth=model.scale == 1,
+        max_side=NOISE_SIDE,
+    )
     if options.estimate_noise:
         options = replace(options, noise_std=noise.std)
     calibration = model.calibration
@@ -229,18 +242,6 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
         noise=noise,
         promise=_promise(calibration, image, options, statistics),
     )
-
-
-def _noise(
-    model: Model, planes: Windowed, statistics: PictureStatistics, options: Options
-) -> NoiseEstimate:
-    noise = noise_of(statistics)
-    if options.estimate_noise:
-        middle = _middle(planes)
-        noise = noise_of(statistics, white_std=level_of(middle, estimate_noise_std(middle)))
-    if model.scale == 1 and noise.is_white:
-        noise = noise._replace(growth=growth_of(_middle(planes)))
-    return noise
 
 
 def _restore_groups(
@@ -398,7 +399,7 @@ def _notes(model: Model, task: _Task) -> dict[str, str]:
         "meaning": _MEANINGS[record.error_quantity],
         "model": f"{model.name}, scale {model.scale}",
         "applied": record.applied,
-        "value_range": _range_text(task.ranges),
+        "value_range": f"{record.range_in_words} ({record.range_origin})",
     }
     if record.interval_factor is not None:
         factor = f"{record.interval_factor:.6g}"
@@ -411,17 +412,6 @@ def _notes(model: Model, task: _Task) -> dict[str, str]:
 def _common(numbers: list[float]) -> float | list[float]:
     """Return the number that all are, or all of them where they differ."""
     return numbers[0] if len({*numbers}) == 1 else numbers
-
-
-def _range_text(ranges: dict[int, ValueRange]) -> str:
-    """Say the ranges of all planes; of many that differ, those of the first ones."""
-    each = list(dict.fromkeys(ranges.values()))
-    if len(each) == 1:
-        return str(each[0])
-    shown = [f"{r.low:g} to {r.high:g}" for r in each[:_MAX_RANGES]] + ["..."] * (
-        len(each) > _MAX_RANGES
-    )
-    return f"{', '.join(shown)} ({each[0].origin})"
 
 
 def _promise(
@@ -447,11 +437,6 @@ def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Prog
     if progress is None:
         return None
     return lambda done, total: progress(index * total + done, num_groups * total)
-
-
-def _middle(planes: Windowed) -> Tensor:
-    starts = [max(0, length - NOISE_SIDE) // 2 for length in planes.shape[2:]]
-    return planes[tuple(slice(start, start + NOISE_SIDE) for start in starts)]
 
 
 def _named(image: ScienceImage, error: ImageError) -> ImageError:

@@ -75,7 +75,7 @@ class Recipe:
             ``blur(0.2..2) | bicubic | noise(0..10) | jpeg(30..95)``. By default it is bicubic.
             With ``pairs`` inputs are read: from the folder ``LR`` beside ``HR`` of each set.
             With ``blind_spots`` the images are noisy, and there are no clean ones: pixels are
-            hidden, and the network learns to tell them by their neighbours.
+            hidden, and the network learns to tell them by their neighbors.
         low: With ``degrade = "pairs"``, folders of inputs, one for each of `data`, whose files are
             named as the targets are. It is for sets that do not have the folders above.
         noise_std: For denoisers, the range of noise levels in 8-bit levels; the short form of
@@ -88,7 +88,7 @@ class Recipe:
         candidates: How many places are drawn for each patch, of which the most detailed is taken;
             with 1 every place is as likely as any other.
         validation: The set on which progress is measured; empty for none.
-        channels: 3 for color, 1 for grey.
+        channels: 3 for color, 1 for gray.
         batch: Patches per step, over all processes together.
         patch: Side of an input patch in pixels.
         steps: Budget in updates. Give either this or ``seconds``.

@@ -1,4 +1,4 @@
-"""How the errors of a picture belong together: errors of neighbours and of channels are alike.
+"""How the errors of a picture belong together: errors of neighbors and of channels are alike.
 
 A standard deviation per pixel says nothing about the error of a sum of pixels. A joint model of the
 errors does. `JointErrors` is what every such model offers. `StationaryErrors` needs no training: it

@@ -74,7 +74,7 @@ class JointPrediction(Prediction):
     ) -> Quantity:
         """Return the mean over a region of the restored picture, with its interval.
 
-        The interval allows for errors that neighbours share. It was calibrated for boxes of 4 to 32
+        The interval allows for errors that neighbors share. It was calibrated for boxes of 4 to 32
         pixels and profiles of 16 pixels, on held-out images.
 
         Args:

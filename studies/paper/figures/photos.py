@@ -1,4 +1,4 @@
-"""Figures of pictures: the result beside its neighbours, and sigma beside the true error."""
+"""Figures of pictures: the result beside its neighbors, and sigma beside the true error."""
 
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple

@@ -40,7 +40,7 @@ def label_ends(axes: "Axes", ends: Mapping[str, tuple[float, str]], *, gap: floa
 
     Args:
         axes: With their final limits.
-        ends: By name, the last value of the line and its colour.
+        ends: By name, the last value of the line and its color.
         gap: Least distance between two names, as a share of the axes.
     """
     names = sorted(ends, key=lambda name: ends[name][0])

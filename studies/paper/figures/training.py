@@ -28,7 +28,7 @@ Runs = dict[str, list[tuple[str, Record]]]
 
 @style()
 def draw_convergence(record_set: RecordSet) -> Drawing:
-    """Draw the loss over the steps, a line for each run, a colour for each objective."""
+    """Draw the loss over the steps, a line for each run, a color for each objective."""
     runs, is_matched = _runs_to_compare(record_set)
     figure = new_figure(3.4)
     axes = figure.add_subplot()
@@ -129,7 +129,7 @@ def _colours() -> "cycle[str]":
 
 
 def _moving_mean(values: Any, reach: int = 2) -> Any:
-    """Average each value with its neighbours, as far as there are any."""
+    """Average each value with its neighbors, as far as there are any."""
     return np.array(
         [values[max(0, at - reach) : at + reach + 1].mean() for at in range(len(values))]
     )

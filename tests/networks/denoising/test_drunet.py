@@ -142,7 +142,7 @@ def test_wrong_channels_are_explained():
     colour, grey = (create(name, scale=1, **TINY).eval() for name in ("drunet", "drunet-grey"))
     with pytest.raises(ImageError, match="takes 3 channels and the image has 2"):
         predict(colour, torch.rand(1, 2, 13, 11), noise_std=25)
-    with pytest.raises(ImageError, match="use a network for colour, such as drunet"):
+    with pytest.raises(ImageError, match="use a network for color, such as drunet"):
         predict(grey, torch.rand(1, 3, 13, 11), noise_std=25)
 
 

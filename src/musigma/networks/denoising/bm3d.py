@@ -17,11 +17,11 @@ SMALLEST_SIDE = 16
 class BM3D(ClassicalDenoiser):
     """Block matching and 3-D filtering, by the authors' package, which is not part of this one.
 
-    Its licence allows non-commercial use only.
+    Its license allows non-commercial use only.
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
     """
 
     def denoise(self, image: Tensor, noise_std: float) -> Tensor:
@@ -48,7 +48,7 @@ class BM3D(ClassicalDenoiser):
 
 
 def _has_flat_opponent(pixels: Tensor) -> bool:
-    """Say whether a channel is constant after the colour transform of the package.
+    """Say whether a channel is constant after the color transform of the package.
 
     The package scales each of them to its range, and would divide 0 by 0.
     """
@@ -60,9 +60,9 @@ def _has_flat_opponent(pixels: Tensor) -> bool:
 register_variants(
     BM3D,
     {
-        "bm3d": Variant("For grey images."),
+        "bm3d": Variant("For gray images."),
         "bm3d-colour": Variant(
-            "For colour images: in opponent colours, with blocks matched in the first.",
+            "For color images: in opponent colors, with blocks matched in the first.",
             {"channels": 3},
         ),
     },

@@ -21,7 +21,7 @@ class BRDNet(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         width: Channels of every layer.
     """
 
@@ -55,8 +55,8 @@ class BRDNet(Network):
 register_variants(
     BRDNet,
     {
-        "brdnet": Variant("For colour images."),
-        "brdnet-grey": Variant("For grey images.", {"channels": 1}),
+        "brdnet": Variant("For color images."),
+        "brdnet-grey": Variant("For gray images.", {"channels": 1}),
     },
     scales=(1,),
     paper="Tian et al., Image Denoising Using Deep CNN with Batch Renormalization, Neural "

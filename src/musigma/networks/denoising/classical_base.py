@@ -15,7 +15,7 @@ class ClassicalDenoiser(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
     """
 
     def __init__(self, *, scale: int, channels: int = 1) -> None:

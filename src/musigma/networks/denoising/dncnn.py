@@ -70,7 +70,7 @@ class DnCNN(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         num_layers: Convolutions, the first and the last included.
         width: Channels of every layer between.
     """
@@ -148,9 +148,9 @@ def recognise(state: State) -> Recognised:
 register_variants(
     DnCNN,
     {
-        "dncnn": Variant("17 layers for grey images; released weights are for one noise level."),
+        "dncnn": Variant("17 layers for gray images; released weights are for one noise level."),
         "dncnn-colour": Variant(
-            "20 layers for colour images; released weights are for any noise level.",
+            "20 layers for color images; released weights are for any noise level.",
             {"channels": 3, "num_layers": 20},
         ),
     },

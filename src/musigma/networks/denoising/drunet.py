@@ -44,7 +44,7 @@ class DRUNet(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         widths: Channels at each of the four resolutions.
         num_blocks: Residual blocks at each resolution, on the way down and on the way up.
         noise_level: Whether the last input channel is a map of the noise level. Without it the
@@ -139,10 +139,10 @@ SMALL = {"widths": (32, 64, 128, 192), "num_blocks": 2}
 register_variants(
     DRUNet,
     {
-        "drunet": Variant("For colour images."),
-        "drunet-grey": Variant("For grey images.", {"channels": 1}),
+        "drunet": Variant("For color images."),
+        "drunet-grey": Variant("For gray images.", {"channels": 1}),
         "drunet-small": Variant(
-            "For colour images, at a tenth of the cost: half the width, half the blocks.", SMALL
+            "For color images, at a tenth of the cost: half the width, half the blocks.", SMALL
         ),
         "drunet-small-blind": Variant(
             "The small form without the noise level, for damage of unknown kind and strength.",

@@ -21,7 +21,7 @@ class FFDNet(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         num_layers: Convolutions, the first and the last included.
         width: Channels of every layer between.
     """
@@ -71,9 +71,9 @@ def recognise(state: State) -> Recognised:
 register_variants(
     FFDNet,
     {
-        "ffdnet": Variant("15 layers of 64 channels, for grey images."),
+        "ffdnet": Variant("15 layers of 64 channels, for gray images."),
         "ffdnet-colour": Variant(
-            "12 layers of 96 channels, for colour images.",
+            "12 layers of 96 channels, for color images.",
             {"channels": 3, "num_layers": 12, "width": 96},
         ),
     },

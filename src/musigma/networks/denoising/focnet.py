@@ -43,7 +43,7 @@ def path(num_sweeps: int) -> list[tuple[int, bool]]:
 
 
 class Step(nn.Module):
-    """Adds features of the neighbouring resolution, convolves, and adds a mean of earlier steps."""
+    """Adds features of the neighboring resolution, convolves, and adds a mean of earlier steps."""
 
     def __init__(self, width: int, *, from_coarser: bool) -> None:
         super().__init__()
@@ -77,14 +77,14 @@ class Double(nn.Sequential):
 class FOCNet(Network):
     """Fractional optimal control network, without a noise map.
 
-    The sweeps, the pooling and the normalised memory are those of the authors' MatConvNet code,
-    where the paper leaves them open. Batch normalisation is folded into the convolutions. The
+    The sweeps, the pooling and the normalized memory are those of the authors' MatConvNet code,
+    where the paper leaves them open. Batch normalization is folded into the convolutions. The
     layers that enlarge have no biases, because the authors' biases stay 0. Their weights are MATLAB
     files, which cannot be read here.
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         width: Channels of every layer.
         num_sweeps: Passes from the coarsest resolution to the finest.
     """
@@ -141,7 +141,7 @@ def _conv(in_channels: int, out_channels: int) -> nn.Conv2d:
 def _radius(num_sweeps: int, *, last_convs: int) -> int:
     """Follow the furthest pixel that is seen from the output back to the input.
 
-    Each step sees the earlier step of its own resolution and the neighbouring resolution. The
+    Each step sees the earlier step of its own resolution and the neighboring resolution. The
     radius is the same in both directions; the position in a cell that sees furthest counts.
     """
     steps = path(num_sweeps)
@@ -167,8 +167,8 @@ def _radius(num_sweeps: int, *, last_convs: int) -> int:
 register_variants(
     FOCNet,
     {
-        "focnet": Variant("For grey images."),
-        "focnet-colour": Variant("For colour images.", {"channels": 3}),
+        "focnet": Variant("For gray images."),
+        "focnet-colour": Variant("For color images.", {"channels": 3}),
     },
     scales=(1,),
     paper="Jia et al., FOCNet: A Fractional Optimal Control Network for Image Denoising, CVPR 2019",

@@ -1,4 +1,4 @@
-"""GCDN: convolutions whose neighbours are also the pixels with the most similar features."""
+"""GCDN: convolutions whose neighbors are also the pixels with the most similar features."""
 
 import torch
 import torch.nn.functional as F  # noqa: N812 - the name that the field uses
@@ -10,7 +10,7 @@ from musigma.networks.neighbour_search import Candidates, mirror_to_side
 from musigma.networks.registry import Variant, register_variants
 
 SMALLEST_SIDE = 8
-"""Smaller images are padded to this side: room for reflection and for every neighbour."""
+"""Smaller images are padded to this side: room for reflection and for every neighbor."""
 
 SLOPE = 0.2
 """Slope of the leaky ReLU below 0: the default of the authors' TensorFlow."""
@@ -104,7 +104,7 @@ class GraphConv(nn.Module):
         return (self.local(features) + mixed) / 2 + self.bias
 
     def _mix(self, pixels: Tensor, centres: Tensor, neighbours: Tensor) -> Tensor:
-        """Filter the neighbours of the centre pixels, ``(N, number, out_channels)``."""
+        """Filter the neighbors of the center pixels, ``(N, number, out_channels)``."""
         count, channels = neighbours.shape[-1], pixels.shape[-1]
         index = neighbours.flatten(1).unsqueeze(-1).expand(-1, -1, channels)
         seen = torch.unflatten(pixels.gather(1, index), 1, (-1, count))
@@ -168,17 +168,17 @@ class GCDN(Network):
     A high-pass filter sees the features once; then low-pass filters refine, step by step,
     ``beta_t * high + (1 - alpha_t) * features``. Batch norms are folded into what they follow.
 
-    The paper leaves open the number of neighbours, the leaky slopes and the parts of a filter; they
+    The paper leaves open the number of neighbors, the leaky slopes and the parts of a filter; they
     are those of the release. Where the release departs from the paper, the paper is followed: the
     middle branch uses its own features (in the release, those of the first branch), and the parts
     of a filter come from labels shifted by a third each (in the release, by 0, two thirds and a
     whole). In the release a tile has one search window; here each pixel has its own. The released
-    weights are TensorFlow files, which cannot be read here. The paper is about grey images; for
-    colour, only the channels differ.
+    weights are TensorFlow files, which cannot be read here. The paper is about gray images; for
+    color, only the channels differ.
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         width: Channels, a multiple of 3.
         rank: Rank of the edge filters.
         num_steps: Low-pass filters.
@@ -239,8 +239,8 @@ class GCDN(Network):
 register_variants(
     GCDN,
     {
-        "gcdn": Variant("For grey images."),
-        "gcdn-colour": Variant("For colour images.", {"channels": 3}),
+        "gcdn": Variant("For gray images."),
+        "gcdn-colour": Variant("For color images.", {"channels": 3}),
     },
     scales=(1,),
     paper="Valsesia et al., Deep Graph-Convolutional Image Denoising, TIP 2020",

@@ -30,7 +30,7 @@ class IRCNN(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         width: Channels of every layer between the first and the last.
     """
 
@@ -65,7 +65,7 @@ class IRCNNBank(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         width: Channels of every layer between the first and the last.
         num_members: Number of networks.
     """
@@ -169,8 +169,8 @@ PAPER = "Zhang et al., Learning Deep CNN Denoiser Prior for Image Restoration, C
 register_variants(
     IRCNN,
     {
-        "ircnn": Variant("For grey images of one noise level."),
-        "ircnn-colour": Variant("For colour images of one noise level.", {"channels": 3}),
+        "ircnn": Variant("For gray images of one noise level."),
+        "ircnn-colour": Variant("For color images of one noise level.", {"channels": 3}),
     },
     scales=(1,),
     paper=PAPER,
@@ -180,9 +180,9 @@ register_variants(
 register_variants(
     IRCNNBank,
     {
-        "ircnn-bank": Variant("For grey images: all 25 networks of KAIR's file."),
+        "ircnn-bank": Variant("For gray images: all 25 networks of KAIR's file."),
         "ircnn-bank-colour": Variant(
-            "For colour images: all 25 networks of KAIR's file.", {"channels": 3}
+            "For color images: all 25 networks of KAIR's file.", {"channels": 3}
         ),
     },
     scales=(1,),

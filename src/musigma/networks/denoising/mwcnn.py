@@ -85,7 +85,7 @@ class MWCNN(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         width: Channels at the finest resolution; each coarser one has twice as many.
         value_range: Range the layers work in. Official weights expect 255.
     """
@@ -153,8 +153,8 @@ def recognise(state: State) -> Recognised:
 register_variants(
     MWCNN,
     {
-        "mwcnn": Variant("For colour images."),
-        "mwcnn-grey": Variant("For grey images.", {"channels": 1}),
+        "mwcnn": Variant("For color images."),
+        "mwcnn-grey": Variant("For gray images.", {"channels": 1}),
     },
     scales=(1,),
     paper="Liu et al., Multi-Level Wavelet Convolutional Neural Networks, IEEE Access 2019",

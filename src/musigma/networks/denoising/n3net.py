@@ -1,4 +1,4 @@
-"""N3Net: short DnCNNs, and between them blocks that bring each patch its nearest neighbours."""
+"""N3Net: short DnCNNs, and between them blocks that bring each patch its nearest neighbors."""
 
 import math
 import re
@@ -31,13 +31,13 @@ LOG_TEMPERATURE = math.log(0.1)
 """What the authors add to the predicted temperature, which is a logarithm."""
 
 FAR = -1e12
-"""Similarity of patches outside the window; finite, so that a single patch is its own neighbour."""
+"""Similarity of patches outside the window; finite, so that a single patch is its own neighbor."""
 
 TAKEN = -1e8
-"""Smallest log weight left to a neighbour; it still ranks before patches outside the window."""
+"""Smallest log weight left to a neighbor; it still ranks before patches outside the window."""
 
 LEFT_OVER = 1e-7
-"""Added to the weight left to a neighbour where the gradient divides by it, as the authors do."""
+"""Added to the weight left to a neighbor where the gradient divides by it, as the authors do."""
 
 EPSILON = 1e-5
 """What the batch norms of the release add to the variance."""
@@ -67,11 +67,11 @@ def _lay_out(patches: Tensor) -> Tensor:
 
 
 def nearest_mixes(similarity: Tensor, values: Tensor, *, num_neighbours: int) -> Tensor:
-    """Return soft nearest neighbours: the first, the second and so on, each a mean of all values.
+    """Return soft nearest neighbors: the first, the second and so on, each a mean of all values.
 
     Round `j` uses the weights ``w_j = softmax(a_j)``, and the next round
-    ``a_{j+1} = a_j + log(1 - w_j)``, so that a neighbour that was taken counts less. For large
-    similarities the means become the neighbours themselves.
+    ``a_{j+1} = a_j + log(1 - w_j)``, so that a neighbor that was taken counts less. For large
+    similarities the means become the neighbors themselves.
 
     Args:
         similarity: Similarity of each query and each key, ``(N, L, K)``.
@@ -97,7 +97,7 @@ def _log_left(log_weight: Tensor) -> Tensor:
 
 
 class N3Block(nn.Module):
-    """Adds to the features how the nearest neighbours of each patch differ from it."""
+    """Adds to the features how the nearest neighbors of each patch differ from it."""
 
     def __init__(
         self, channels: int, *, width: int, embedding: int, num_neighbours: int, window: int
@@ -123,7 +123,7 @@ class N3Block(nn.Module):
         return torch.cat([features, differences.flatten(1, 2)], dim=1)
 
     def _neighbours(self, values: Tensor, embedded: Tensor, coldness: Tensor) -> Tensor:
-        """Return the neighbours of all patches as images, neighbour by neighbour."""
+        """Return the neighbors of all patches as images, neighbor by neighbor."""
         rows, columns = values.shape[-2:]
         device = values.device
         candidates = Candidates(rows, columns, window=self.window, near=0, device=device)
@@ -145,7 +145,7 @@ class N3Block(nn.Module):
                     similarity, _tokens(values[:, :, others]), num_neighbours=self.num_neighbours
                 )
                 mixes.append(torch.unflatten(mix.permute(0, 2, 3, 1), -1, (-1, columns)))
-            # Each neighbour of each channel becomes an image of its own.
+            # Each neighbor of each channel becomes an image of its own.
             patches = torch.cat(mixes, dim=-2).flatten(0, 1)
             images = torch.unflatten(from_patches(patches), 0, (-1, self.num_neighbours))
             return images.flatten(1, 2)
@@ -168,24 +168,24 @@ def _pad(image: Tensor) -> Tensor:
 
 
 class N3Net(Network):
-    """Neural nearest neighbours network, without a noise map; the authors' weights load.
+    """Neural nearest neighbors network, without a noise map; the authors' weights load.
 
     Each DnCNN corrects the first channels of its input. Batch norms are folded into the
     convolutions; the authors train with them. Patches have 10x10 pixels, are 5 pixels apart, and
-    find their neighbours among the 15x15 patches around them, as in the release. Images with fewer
-    patches, which the release refuses, use all they have. The paper is about grey images; the
-    network for colour differs in the channels of the image alone.
+    find their neighbors among the 15x15 patches around them, as in the release. Images with fewer
+    patches, which the release refuses, use all they have. The paper is about gray images; the
+    network for color differs in the channels of the image alone.
 
     The features are the input of the last convolution and the image that it corrects.
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
-        num_blocks: Number of DnCNNs, with a block of neighbours between any two.
+        channels: 1 for gray images, 3 for color.
+        num_blocks: Number of DnCNNs, with a block of neighbors between any two.
         num_layers: Convolutions of each DnCNN.
         width: Channels inside all of them.
         between: Channels between the DnCNNs, and of the embedding.
-        num_neighbours: Neighbours of each patch.
+        num_neighbours: Neighbors of each patch.
         window: Side of the window of patches that is searched for them.
     """
 
@@ -211,7 +211,7 @@ class N3Net(Network):
             feature_scale=scale,
             feature_receptive_radius=None,
             receptive_radius=None,
-            # The neighbours as overlapping patches, three times, and as images; then convolutions.
+            # The neighbors as overlapping patches, three times, and as images; then convolutions.
             activation_floats_per_pixel=14 * num_neighbours * between + 6 * width,
         )
         seen = [channels, *(between * (1 + num_neighbours) for _ in range(num_blocks - 1))]
@@ -313,8 +313,8 @@ def _norm_after(conv: str) -> str | None:
 register_variants(
     N3Net,
     {
-        "n3net": Variant("For grey images; released weights are for one noise level each."),
-        "n3net-colour": Variant("For colour images.", {"channels": 3}),
+        "n3net": Variant("For gray images; released weights are for one noise level each."),
+        "n3net-colour": Variant("For color images.", {"channels": 3}),
     },
     scales=(1,),
     paper="Ploetz and Roth, Neural Nearest Neighbors Networks, NeurIPS 2018",

@@ -11,7 +11,7 @@ from musigma.networks.super_resolution.swinir import from_windows, pad_by_mirror
 
 
 class Scale(nn.Module):
-    """A factor and an offset for each channel: batch normalisation as it is after training."""
+    """A factor and an offset for each channel: batch normalization as it is after training."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Scale(nn.Module):
 
 
 class Norms(nn.Module):
-    """The normalisations that one step does not share with the others."""
+    """The normalizations that one step does not share with the others."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class NLRN(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         width: Channels; queries and keys have half as many.
         num_steps: How many times the block is run.
         window: Side of the windows.
@@ -120,8 +120,8 @@ class NLRN(Network):
 register_variants(
     NLRN,
     {
-        "nlrn": Variant("For grey images."),
-        "nlrn-colour": Variant("For colour images.", {"channels": 3}),
+        "nlrn": Variant("For gray images."),
+        "nlrn-colour": Variant("For color images.", {"channels": 3}),
     },
     scales=(1,),
     paper="Liu et al., Non-Local Recurrent Network for Image Restoration, NeurIPS 2018",

@@ -100,12 +100,12 @@ class EnhancementAttention(nn.Sequential):
 class RIDNet(Network):
     """Real image denoising network, without a noise map; names are those of the official release.
 
-    The official code adds the mean colour to the predicted noise. Released weights have learned to
+    The official code adds the mean color to the predicted noise. Released weights have learned to
     cancel it, and networks trained here start with a bias that cancels it.
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         width: Channels of every block.
         reduction: Width over the channels inside the attention.
         value_range: Range the layers work in. Official weights expect 255.
@@ -172,8 +172,8 @@ def recognise(state: State) -> Recognised:
 register_variants(
     RIDNet,
     {
-        "ridnet": Variant("For colour images."),
-        "ridnet-grey": Variant("For grey images.", {"channels": 1}),
+        "ridnet": Variant("For color images."),
+        "ridnet-grey": Variant("For gray images.", {"channels": 1}),
     },
     scales=(1,),
     paper="Anwar and Barnes, Real Image Denoising with Feature Attention, ICCV 2019",

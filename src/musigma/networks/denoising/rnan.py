@@ -36,7 +36,7 @@ def share_out(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """Distribute each value among all positions by the similarity of their queries to its key.
 
     The paper lets each position take a mean of all values. The official code, and so its weights,
-    normalises along the other side of the matrix: the parts of each *value* sum to one.
+    normalizes along the other side of the matrix: the parts of each *value* sum to one.
 
     All are ``(N, positions, channels)``, as is the result.
     """
@@ -141,7 +141,7 @@ class RNAN(Network):
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         num_groups: Groups, of which the first and the last are non-local.
         width: Channels of every block.
         value_range: Range the layers work in. Official weights expect 255.
@@ -203,8 +203,8 @@ def recognise(state: State) -> Recognised:
 register_variants(
     RNAN,
     {
-        "rnan": Variant("For colour images: two non-local and eight local groups of 64 channels."),
-        "rnan-grey": Variant("For grey images.", {"channels": 1}),
+        "rnan": Variant("For color images: two non-local and eight local groups of 64 channels."),
+        "rnan-grey": Variant("For gray images.", {"channels": 1}),
     },
     scales=(1,),
     paper="Zhang et al., Residual Non-local Attention Networks for Image Restoration, ICLR 2019",

@@ -23,8 +23,8 @@ CONTEXT = 4
 def haar_basis(channels: int) -> tuple[Tensor, Tensor]:
     """Return an orthonormal basis of patches, and the sub-band of each of its vectors.
 
-    Colours become their sum and two opponents; each of these goes through three levels of the
-    two-dimensional Haar transform. A sub-band is a colour, a level and a direction: 10 a colour.
+    Colors become their sum and two opponents; each of these goes through three levels of the
+    two-dimensional Haar transform. A sub-band is a color, a level and a direction: 10 a color.
 
     Returns:
         The basis ``(64 channels, channels, 8, 8)`` and the sub-bands ``(64 channels,)``.
@@ -131,13 +131,13 @@ class RPCNN(Network):
     Sizes are those of the release. The authors train the two networks separately, the first on
     pairs of patches; here one loss trains both. The release pads the image by reflection before it
     is refined; here layers pad with zeros, as in IRCNN. The released weights are NumPy files, which
-    cannot be read here. The paper is about colour images; grey images have one channel.
+    cannot be read here. The paper is about color images; gray images have one channel.
 
     The features are the input of the last convolution and the image that it refines.
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         width: Channels of both networks.
         window: Side of the window of patches, an odd number.
     """
@@ -209,8 +209,8 @@ class RPCNN(Network):
 register_variants(
     RPCNN,
     {
-        "rpcnn": Variant("For colour images."),
-        "rpcnn-grey": Variant("For grey images.", {"channels": 1}),
+        "rpcnn": Variant("For color images."),
+        "rpcnn-grey": Variant("For gray images.", {"channels": 1}),
     },
     scales=(1,),
     paper="Xia and Chakrabarti, Identifying Recurring Patterns with Deep Neural Networks for "

@@ -1,4 +1,4 @@
-"""WNNM, weighted nuclear norm minimisation: denoising by the low rank of similar patches."""
+"""WNNM, weighted nuclear norm minimization: denoising by the low rank of similar patches."""
 
 import math
 from typing import NamedTuple
@@ -47,7 +47,7 @@ def _plan(noise_std: float) -> _Plan:
 
 
 def wnnm(image: Tensor, *, noise_std: float) -> Tensor:
-    """Denoise an image by weighted nuclear norm minimisation (Gu et al., CVPR 2014).
+    """Denoise an image by weighted nuclear norm minimization (Gu et al., CVPR 2014).
 
     The patches most similar to a patch are the columns of a matrix of low rank; each of its
     singular values `s` is shrunk to ``(s + sqrt(s^2 - 4 c)) / 2``, or to 0 where that is not real,
@@ -56,7 +56,7 @@ def wnnm(image: Tensor, *, noise_std: float) -> Tensor:
     of the removed difference put back.
 
     Patch size, number of patches and number of rounds are the authors'. Groups begin half a patch
-    apart; the authors' overlap more, which gains 0.002 dB on a crop of "house". Patches of a colour
+    apart; the authors' overlap more, which gains 0.002 dB on a crop of "house". Patches of a color
     image hold all channels.
 
     Args:
@@ -170,11 +170,11 @@ def shrink_singular_values(groups: Tensor, noise_std: Tensor) -> Tensor:
 
 
 class WNNM(ClassicalDenoiser):
-    """Weighted nuclear norm minimisation; the patches of a colour image hold all channels.
+    """Weighted nuclear norm minimization; the patches of a color image hold all channels.
 
     Args:
         scale: 1.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
     """
 
     def denoise(self, image: Tensor, noise_std: float) -> Tensor:
@@ -185,8 +185,8 @@ class WNNM(ClassicalDenoiser):
 register_variants(
     WNNM,
     {
-        "wnnm": Variant("For grey images."),
-        "wnnm-colour": Variant("For colour images.", {"channels": 3}),
+        "wnnm": Variant("For gray images."),
+        "wnnm-colour": Variant("For color images.", {"channels": 3}),
     },
     scales=(1,),
     paper="Gu et al., Weighted Nuclear Norm Minimization with Application to Image Denoising, "

@@ -1,4 +1,4 @@
-"""EDSR and EDSR-baseline: plain residual blocks without normalisation, then pixel shuffle."""
+"""EDSR and EDSR-baseline: plain residual blocks without normalization, then pixel shuffle."""
 
 from torch import Tensor, nn
 
@@ -116,8 +116,8 @@ class EDSR(Network):
         value_range: Range the layers work in. Official weights expect 255.
         dropout: Share of the channels of each residual that is dropped in training, for
             Monte-Carlo dropout. The paper has none.
-        channels: Of the image: 3 for colour, any number for bands that are measured together. The
-            mean colour of photographs is subtracted from colours alone; other bands have 0.5.
+        channels: Of the image: 3 for color, any number for bands that are measured together. The
+            mean color of photographs is subtracted from colors alone; other bands have 0.5.
     """
 
     def __init__(

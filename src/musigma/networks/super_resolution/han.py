@@ -93,7 +93,7 @@ class LayerAttention(nn.Module):
 
 
 class ChannelSpatialAttention(nn.Module):
-    """Weights every value by a convolution over its neighbours in channel and space."""
+    """Weights every value by a convolution over its neighbors in channel and space."""
 
     def __init__(self) -> None:
         super().__init__()

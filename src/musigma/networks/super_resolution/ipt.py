@@ -67,7 +67,7 @@ class Attention(nn.Module):
 
 
 class EncoderLayer(nn.Module):
-    """Attention and a two-layer perceptron, each added to its normalised input."""
+    """Attention and a two-layer perceptron, each added to its normalized input."""
 
     def __init__(self, size: int, num_heads: int) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ def adapt(state: State) -> dict[str, Tensor]:
 @register(
     "ipt",
     scales=(1,),
-    summary="12 encoder and 12 decoder layers of 12 heads, for colour images.",
+    summary="12 encoder and 12 decoder layers of 12 heads, for color images.",
     paper="Chen et al., Pre-Trained Image Processing Transformer, CVPR 2021",
     year=2021,
     recognise=recognise,

@@ -61,7 +61,7 @@ class RDN(Network):
 
     Args:
         scale: 1 to denoise; 2, 3 or 4.
-        channels: 1 for grey images, 3 for colour.
+        channels: 1 for gray images, 3 for color.
         num_blocks: Dense blocks.
         num_layers: Layers of each block.
         width: Channels between blocks.
@@ -151,8 +151,8 @@ register_variants(
 register_variants(
     RDN,
     {
-        "rdn-denoise": Variant("For colour images: the same blocks without an upsampler."),
-        "rdn-denoise-grey": Variant("For grey images.", {"channels": 1}),
+        "rdn-denoise": Variant("For color images: the same blocks without an upsampler."),
+        "rdn-denoise-grey": Variant("For gray images.", {"channels": 1}),
     },
     scales=(1,),
     paper="Zhang et al., Residual Dense Network for Image Restoration, TPAMI 2021",

@@ -65,7 +65,7 @@ def filter_pixels(image: Tensor, kernels: Tensor) -> Tensor:
     height = image.shape[-2]
     padded = F.pad(image, (size // 2,) * 4)
     result = torch.zeros_like(image)
-    # One row of the kernels at a time, because all neighbours would need k^2 images of memory.
+    # One row of the kernels at a time, because all neighbors would need k^2 images of memory.
     for row in range(size):
         neighbours = padded[:, 0, row : row + height].unfold(-1, size, 1)
         weights = kernels[:, row * size : (row + 1) * size].movedim(1, -1)
@@ -247,9 +247,9 @@ class LPKPN(LumaNetwork):
 
 
 class RealSRRCAN(RCAN):
-    """RCAN on all three folded colours, with the upsampler of x4 to undo the folding.
+    """RCAN on all three folded colors, with the upsampler of x4 to undo the folding.
 
-    The paper tells neither the number of groups and blocks nor what is done with colour. This form
+    The paper tells neither the number of groups and blocks nor what is done with color. This form
     has 8.175M parameters, nearest to the printed 8.18M (on luma alone it would have 8.155M).
 
     Args:

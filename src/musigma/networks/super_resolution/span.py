@@ -165,7 +165,7 @@ class SPAN(Network):
         width: Channels of every block.
         value_range: Range into which the image is stretched before the first convolution. The
             result is in 0 to 1 in any case. Official weights expect 255.
-        normalises: Whether the mean colour is subtracted and the image stretched, as official
+        normalises: Whether the mean color is subtracted and the image stretched, as official
             weights expect. Many files of the community take the image as it is.
     """
 

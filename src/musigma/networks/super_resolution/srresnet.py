@@ -1,4 +1,4 @@
-"""SRResNet: residual blocks with batch normalisation; and the plain form of the RealSR paper."""
+"""SRResNet: residual blocks with batch normalization; and the plain form of the RealSR paper."""
 
 import math
 
@@ -91,7 +91,7 @@ class PlainBlock(nn.Module):
 class SRResNetRealSR(Network):
     """SRResNet for pairs of equal size: it works on 4x4 cells of the enlarged image.
 
-    The trunk is that of the RealSR authors' release (cells, 16 plain blocks, no normalisation). The
+    The trunk is that of the RealSR authors' release (cells, 16 plain blocks, no normalization). The
     two layers after it are not published; with a convolution and the sub-pixels the network has the
     1.31 M parameters of the table.
 

@@ -97,7 +97,7 @@ class WindowAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Window attention and a two-layer perceptron, each added to its normalised input."""
+    """Window attention and a two-layer perceptron, each added to its normalized input."""
 
     def __init__(
         self, width: int, *, window: int, num_heads: int, mlp_ratio: int, shifted: bool

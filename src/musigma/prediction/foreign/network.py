@@ -209,7 +209,7 @@ def _middle(answer: Tensor) -> Tensor:
 
 
 def make_test_picture() -> Tensor:
-    """Return the test picture: waves of several lengths in three colours, and an edge.
+    """Return the test picture: waves of several lengths in three colors, and an edge.
 
     Example:
         >>> make_test_picture().shape

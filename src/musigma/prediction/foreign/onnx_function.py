@@ -92,7 +92,7 @@ def _check_inputs(name: str, inputs: Sequence[Any]) -> OnnxInput:
     if 1 in (shape[1], shape[3]):
         raise ConfigError(
             f"{name} takes one channel, and a wrapped network takes RGB; write a Python function "
-            "that gives it the luma and enlarges the colours"
+            "that gives it the luma and enlarges the colors"
         )
     return OnnxInput(inputs[0].name, dtype, channels_last)
 

@@ -148,7 +148,7 @@ def _blocks(images: Tensor, side: int) -> Tensor:
 
 
 def radial_spectrum(images: Tensor, *, num_bands: int = 8) -> Tensor:
-    """Return the mean power of the grey images in rings of frequency, ``(num_bands,)``.
+    """Return the mean power of the gray images in rings of frequency, ``(num_bands,)``.
 
     The rings are equally wide and reach from zero to half a cycle per pixel. The mean of each image
     is taken out, and its borders are faded out, so that they do not look like detail.
