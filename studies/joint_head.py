@@ -30,7 +30,7 @@ from musigma.training.joint import (
     mean_gain,
     random_crops,
     train_joint_head,
-    with_some_noise,
+    with_flaws,
 )
 from musigma.types import ConfigError
 from musigma.uncertainty.calibration import Calibration
@@ -41,12 +41,12 @@ TRAINING_SETS = ("BSD400", "cid22", "clic", "photos")  # or another choice by --
 
 
 def training_data(
-    model: Model, sets: Sequence[str], crop: int, count: int, seed: int, *, noisy: float = 0.0
+    model: Model, sets: Sequence[str], crop: int, count: int, seed: int, *, flawed: float = 0.0
 ) -> HeadData:
     """Return features and residuals of random crops of the training pictures."""
     paths = [item.target for name in sets for item in find_dataset(name).items]
     crops = random_crops(paths, crop, count, seed=seed)
-    return collect(model, with_some_noise(crops, noisy, seed=seed))
+    return collect(model, with_flaws(crops, flawed, seed=seed))
 
 
 def held_out_data(model: Model, crop: int, count: int) -> HeadData:
@@ -90,7 +90,7 @@ def train(model: Model, arguments: argparse.Namespace, start: JointHead | None) 
         settings.crop,
         arguments.crops,
         arguments.seed,
-        noisy=arguments.noisy,
+        flawed=arguments.flawed,
     )
     print(f"{len(data.features)} crops on {data.features.device}", flush=True)
     head = start or joint_head(model.network, fields=arguments.fields, width=arguments.width)
@@ -182,7 +182,9 @@ def parse(words: Sequence[str] | None = None) -> argparse.Namespace:
         parser.add_argument(f"--{option}", type=int, default=default)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--sums-weight", type=float, default=0.1)
-    parser.add_argument("--noisy", type=float, default=0.1, help="share of crops with some noise")
+    parser.add_argument(
+        "--flawed", type=float, default=0.3, help="share of crops with noise or JPEG"
+    )
     return parser.parse_args(words)
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from musigma.networks.joint_head import FieldBank, JointHead, normalised
+from musigma.networks.joint_head import FieldBank, JointHead, normalised, with_noise
 from musigma.types import ImageError
 from musigma.uncertainty.consistency import shrink
 from musigma.uncertainty.given_input import ROUNDING_VARIANCE, ErrorsGivenInput
@@ -127,3 +127,13 @@ def test_the_gradient_of_the_log_density_is_that_of_pytorch():
     values = torch.randn(1, 3, 4, 4, generator=torch.Generator().manual_seed(2)).double()
     weights.requires_grad_()
     assert torch.autograd.gradcheck(lambda w: log_density(values, w, bank), weights)
+
+
+def test_noise_in_the_truth_makes_small_errors_independent_and_keeps_every_bar():
+    weights = random_weights(5, 4, 6)[None]
+    std = torch.full((1, 3, 4, 6), 1 / 255)
+    std[..., 3:] = 100 / 255
+    noisy = with_noise(weights, std, noise_std=1 / 255)
+    assert torch.allclose(noisy.square().sum(1), torch.ones(1, 4, 6), atol=1e-5)
+    assert torch.allclose(noisy[:, 0, :, :3], torch.ones(1, 4, 3))
+    assert torch.allclose(noisy[..., 3:], weights[..., 3:], atol=2e-2)

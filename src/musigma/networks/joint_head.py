@@ -31,6 +31,12 @@ NUGGET = 0.003
 It keeps the covariance of a block far from singular.
 """
 
+NOISE_STD = 1 / 255
+"""Standard deviation of the noise that every true picture is taken to have, in each value.
+
+The input hardly shows such noise, and no network can predict it.
+"""
+
 MAX_FIELDS = 64
 MAX_REACH = 16
 
@@ -141,6 +147,28 @@ def normalised(values: Tensor) -> Tensor:
     shares = (1 - NUGGET) * squares[:, :1] / total + NUGGET
     others = values[:, 1:] * ((1 - NUGGET) / total).sqrt()
     return torch.cat([shares.sqrt(), others], 1)
+
+
+def with_noise(weights: Tensor, std: Tensor, noise_std: float = NOISE_STD) -> Tensor:
+    """Let a part of the errors be noise in the truth, which is independent everywhere.
+
+    Where an error bar is hardly larger than such noise, as in the sky, errors are nearly
+    independent. The squares of the weights still add up to one.
+
+    Args:
+        weights: Of the fields, ``(N, K, H, W)``; the first field is independent in all values.
+        std: Standard deviation of each value, ``(N, C, H, W)``.
+        noise_std: Of the noise.
+
+    Example:
+        >>> weights = normalised(torch.randn(1, 4, 2, 2))
+        >>> noisy = with_noise(weights, torch.full((1, 3, 2, 2), 2 / 255))
+        >>> bool((noisy[:, 0].square() >= 0.25).all())
+        True
+    """
+    share = (noise_std**2 / std.square().mean(1, keepdim=True).clamp_min(1e-12)).clamp_max(1)
+    first = (share + (1 - share) * weights[:, :1].square()).sqrt()
+    return torch.cat([first, (1 - share).sqrt() * weights[:, 1:]], 1)
 
 
 def initial_fields(count: int, channels: int, reach: int) -> tuple[Tensor, Tensor]:

@@ -15,17 +15,21 @@ import torch
 from torch import Tensor
 
 from musigma.functional.color import match_channels, quantise
+from musigma.functional.jpeg import jpeg
 from musigma.functional.resize import bicubic_down
 from musigma.functional.scores import normal_factor
 from musigma.images.image_io import read_image
 from musigma.model import Model
-from musigma.networks.joint_head import JointHead, head_features, joint_head
+from musigma.networks.joint_head import JointHead, head_features, joint_head, with_noise
 from musigma.networks.sigma_branch import WithSigma
 from musigma.types import ConfigError, DataError
 from musigma.uncertainty.consistency import enlarge, shrink, spread_of_input, without_visible_part
 from musigma.uncertainty.given_input import ROUNDING_VARIANCE
 from musigma.uncertainty.joint_prediction import shrinks_by_bicubic
 from musigma.uncertainty.mixture import log_density, sum_variances
+
+JPEG_SHARE = 0.25
+"""Share of the crops with flaws that are saved as JPEG; the others get noise."""
 
 Report = Callable[[int, float, float], None]
 """Called with the step, the likelihood gained per value, and the loss of the sums."""
@@ -99,20 +103,30 @@ def random_crops(paths: Sequence[Path], side: int, count: int, *, seed: int) -> 
             raise DataError(f"no picture has a side of {side} pixels")
 
 
-def with_some_noise(crops: Iterator[Tensor], share: float, *, seed: int) -> Iterator[Tensor]:
-    """Add noise of 0.5 to 4 levels to a share of the crops, as cameras and JPEG do.
+def with_flaws(crops: Iterator[Tensor], share: float, *, seed: int) -> Iterator[Tensor]:
+    """Give a share of the crops the flaws of ordinary pictures: noise, or JPEG.
 
-    Pictures with noise have errors that are more independent than those of clean ones. A head that
-    never saw any is far too sure of how they are correlated.
+    The errors of such pictures are more independent than those of clean ones. A head that never saw
+    any is far too sure of how they are correlated.
     """
     generator = torch.Generator().manual_seed(seed)
     for crop in crops:
-        chance, level = torch.rand(2, generator=generator).tolist()
-        if chance < share:
-            noise = torch.randn(crop.shape, generator=generator) * (0.5 * 8**level / 255)
-            yield quantise((crop + noise).clamp(0, 1))
-        else:
+        chance, kind, level = torch.rand(3, generator=generator).tolist()
+        if chance >= share:
             yield crop
+        elif kind < JPEG_SHARE:
+            yield jpeg(crop, quality=75 + 20 * level)
+        else:
+            yield with_noise_of(crop, 0.5 * 16**level / 255, generator)
+
+
+def with_noise_of(crop: Tensor, noise_std: float, generator: torch.Generator) -> Tensor:
+    """Add white noise; in some crops it is the same in all colors, in others it is colors alone."""
+    noise = torch.randn(crop.shape, generator=generator)
+    gray = noise.mean(1, keepdim=True)
+    kind = int(torch.randint(4, (), generator=generator))
+    chosen = (noise, noise, gray.expand_as(crop), noise - gray)[kind]
+    return quantise((crop + noise_std * chosen).clamp(0, 1))
 
 
 @torch.no_grad()
@@ -214,13 +228,15 @@ def _windows(
         torch.randint(scale * inputs - side + 1, (count,), generator=generator).tolist()
         for _ in range(2)
     )
-    shares, fields = [], []
+    shares, fields, stds = [], [], []
     for index in range(count):
         y, x = scale + down[index], scale + right[index]  # the first input pixel is the border
         shares.append(weights[index, :, y : y + side, x : x + side])
         y, x = y + scale * tops[index], x + scale * lefts[index]
-        fields.append(data.fields[number[index], :, y : y + side, x : x + side])
-    return torch.stack(shares), torch.stack(fields)
+        place = (number[index], slice(None), slice(y, y + side), slice(x, x + side))
+        fields.append(data.fields[place])
+        stds.append(data.std[place])
+    return with_noise(torch.stack(shares), torch.stack(stds)), torch.stack(fields)
 
 
 def _places(
@@ -267,7 +283,8 @@ def _loss_in_window(
     errors = (patterns * hidden).sum((1, 2, 3))
     unseen = without_visible_part(patterns, scale)
     rounding = spread_of_input(patterns, scale).square().sum((1, 2, 3)) * ROUNDING_VARIANCE
-    variances = sum_variances(unseen * std, weights.expand(settings.sums, -1, -1, -1), head.bank())
+    weights = with_noise(weights, std[None]).expand(settings.sums, -1, -1, -1)
+    variances = sum_variances(unseen * std, weights, head.bank())
     total = variances + rounding
     return (student_loss(errors, total) + quantile_loss(errors, total)).mean()
 

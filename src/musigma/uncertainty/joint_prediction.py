@@ -8,7 +8,7 @@ from torch import Tensor
 from musigma.functional.color import match_channels
 from musigma.images.conversion import ImageLike, as_batch
 from musigma.networks import Network
-from musigma.networks.joint_head import JointHead, JointNetwork
+from musigma.networks.joint_head import JointHead, JointNetwork, with_noise
 from musigma.networks.sigma_branch import WithSigma
 from musigma.prediction.predict import predict
 from musigma.types import ConfigError, Prediction
@@ -135,7 +135,9 @@ def _predict_mixture(
         raise ConfigError("the weights have no joint head; load a weights file that has one")
     together = JointNetwork(network, head).eval()
     prediction, weights = together.split(predict(together, degraded, **options).mean)
-    return prediction, MixtureErrors(_std(calibration, prediction), weights[0], head.bank())
+    std = _std(calibration, prediction)
+    weights = with_noise(weights, std[None])
+    return prediction, MixtureErrors(std, weights[0], head.bank())
 
 
 def _std(calibration: Calibration, prediction: Prediction) -> Tensor:
