@@ -219,7 +219,7 @@ def _pair(targets: dict[str, Path], folder: Path, scale: int | None) -> tuple[It
         raise DataError(
             f"{str(folder)!r} does not match its targets: inputs without a target: "
             f"{_first_names(inputs.keys() - targets.keys())}; targets without an input: "
-            f"{_first_names(targets.keys() - inputs.keys())}; complete the folder or remove it"
+            f"{_first_names(targets.keys() - inputs.keys())}; give each target an input of its name"
         )
     return tuple(Item(name, path, inputs[name]) for name, path in targets.items())
 
