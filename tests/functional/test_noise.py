@@ -8,8 +8,10 @@ import torch
 from PIL import Image
 from scipy import stats
 
+from helpers.natural import natural
 from musigma.degradations import parse
 from musigma.degradations.pairs import make_pair
+from musigma.functional.jpeg import jpeg
 from musigma.functional.noise import (
     estimate_noise_std,
     image_generator,
@@ -195,3 +197,23 @@ def test_white_noise_and_none_are_white(chain):
 def test_a_better_estimate_of_white_noise_is_taken():
     image = make_pair(parse("noise(15)"), texture(128, 128), name="a").degraded
     assert noise_of(measure(image), white_std=14.9)[:2] == (14.9, True)
+
+
+def test_noise_that_the_estimate_leaves_out_is_named():
+    clean, generator = natural(128, 128), torch.Generator().manual_seed(0)
+    assert noise_of(measure(clean)).left_out == ""
+    assert (
+        noise_of(measure(clean + 25 / 255 * torch.randn(clean.shape, generator=generator))).left_out
+        == ""
+    )
+    rows = clean + 6 / 255 * torch.randn(1, 1, 128, 1, generator=generator)
+    assert noise_of(measure(rows)).left_out == "whole rows or columns"
+    dots = torch.where(
+        torch.rand(1, 1, 128, 128, generator=generator) < 0.02, 1 - clean.round(), clean
+    )
+    assert noise_of(measure(dots)).left_out == "single pixels"
+
+
+def test_blocks_make_the_level_uncertain():
+    assert not noise_of(measure(natural(128, 128))).has_blocks
+    assert noise_of(measure(jpeg(natural(128, 128), quality=40))).has_blocks

@@ -28,6 +28,8 @@ _MAX_RATIO, _MAX_EXCESS = 1.5, 6.0
 """Noise is white where coarse details have no more than ``1.5 std + 6`` levels of it."""
 
 _GREY_SHARE = 0.25
+_MAX_LINES, _MAX_IMPULSES = 4.0, 6.2
+"""Above all clean pictures and white noise that were measured."""
 
 MAX_SEED = 2**63
 
@@ -44,12 +46,14 @@ class NoiseEstimate(NamedTuple):
             `musigma.functional.poisson_gaussian.growth_of` says it; empty where that is not known.
         has_blocks: Whether the picture has JPEG blocks. JPEG removes weak noise together with fine
             details, so that the level may be too low.
+        left_out: Noise that was seen and is not in the level, in words; empty where there is none.
     """
 
     std: float
     is_white: bool
     growth: str = ""
     has_blocks: bool = False
+    left_out: str = ""
 
     def __str__(self) -> str:
         """The level as it is shown to users.
@@ -92,13 +96,20 @@ def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -
     """
     fine, coarse = statistics.noise_std, statistics.coarse_noise_std
     has_blocks = statistics.block_edges >= MIN_BLOCK_EDGES
-    if coarse <= _MAX_RATIO * fine + _MAX_EXCESS:
+    is_white = coarse <= _MAX_RATIO * fine + _MAX_EXCESS
+    if is_white:
         std = fine if white_std is None else white_std
-        return NoiseEstimate(std, is_white=True, has_blocks=has_blocks)
+        return NoiseEstimate(std, is_white, has_blocks=has_blocks, left_out=_left_out(statistics))
     # Without JPEG, noise that colors do not have is the same in all of them: film, or a scan.
     is_grey = fine < _GREY_SHARE * coarse and not has_blocks
     std = coarse * (LUMA_NORM if is_grey else 1.0)
-    return NoiseEstimate(std, is_white=False, has_blocks=has_blocks)
+    return NoiseEstimate(std, is_white, has_blocks=has_blocks, left_out=_left_out(statistics))
+
+
+def _left_out(statistics: PictureStatistics) -> str:
+    if statistics.lines > _MAX_LINES:
+        return "whole rows or columns"
+    return "single pixels" if statistics.impulses > _MAX_IMPULSES else ""
 
 
 def check_seed(seed: int) -> None:

@@ -476,7 +476,12 @@ def _warnings(job: Job) -> list[str]:
             f"joined it into grains. {job.model.name} is made for white noise and may leave some "
             "of it; the weights photo need no noise level (leave --noise-std and --model out)."
         )
-    elif options.estimate_noise and job.noise.has_blocks:
+    if options.estimate_noise and job.noise.left_out:
+        warnings.append(
+            f"The picture has noise of {job.noise.left_out}, which the estimate of "
+            f"{job.noise.level} leaves out: no weights of musigma are made for such noise."
+        )
+    if options.estimate_noise and job.noise.is_white and job.noise.has_blocks:
         warnings.append(
             f"The picture has JPEG blocks. JPEG removes weak noise together with fine details, so "
             f"that the noise may be stronger than the estimate of {job.noise.level}; the weights "
