@@ -55,7 +55,7 @@ def test_weights_of_five_channels_bring_their_range(tmp_path):
         expected = model.predict(image).mean[0].double().numpy() * 10_000
         np.testing.assert_allclose(result.read(), expected.clip(0, 65535), atol=0.51)
     wrong = replace(model, metadata={"value_range": "large"})
-    with pytest.raises(ConfigError, match="`value_range` of the weights must be two numbers"):
+    with pytest.raises(ConfigError, match="value_range of the weights must be two numbers"):
         restored(wrong, scene(tmp_path, num_bands=5))
 
 
