@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from musigma.app.restorer import default_engine
 from musigma.datasets.demo_photo import portrait
 from musigma.evaluation.evaluate import describe_model
 from musigma.evaluation.record import Record, provenance
@@ -116,6 +117,7 @@ def measure_first(folder: Path, _: argparse.Namespace) -> Report:
     finally:
         server.stop()
     return {
+        "engine": default_engine(),
         "page_answers_s": round(server.page_seconds, 2),
         "weights_ready_s": round(server.ready_seconds, 2),
         "first_result_seen_s": round(shown, 2),
