@@ -162,7 +162,7 @@ def test_a_plain_tiff_holds_measured_values_for_weights_with_a_normalisation(tmp
 def test_percentiles_that_are_none_are_refused(tmp_path, stored):
     write_stack(tmp_path / "a.ome.tif", "C", (1,))
     model = replace(unchanged(1), metadata={"value_percentiles": stored})
-    with pytest.raises(ConfigError, match="`value_percentiles` of the weights must"):
+    with pytest.raises(ConfigError, match="value_percentiles of the weights must"):
         restored(model, tmp_path / "a.ome.tif")
 
 

@@ -144,7 +144,7 @@ def _example_buttons(service: Service, examples: dict[str, Path], picture: Any) 
     with gr.Column(elem_classes="app-examples"):
         gr.HTML('<p class="app-label">Or try an example</p>')
         for title, path in examples.items():
-            button = gr.Button(title, icon=path, size="sm")
+            button = gr.Button(title, size="sm")
             button.click(partial(copy, path), None, picture, api_visibility="private", queue=False)
 
 

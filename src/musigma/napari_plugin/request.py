@@ -64,7 +64,7 @@ def coverages_of(weights: str, scale: int) -> tuple[float, ...]:
     """Return the coverages of shipped weights, by what their file says; usual ones for others.
 
     Example:
-        >>> coverages_of("edsr-baseline", 2), coverages_of("own.safetensors", 2)
+        >>> coverages_of("edsr-baseline", 3), coverages_of("own.safetensors", 2)
         ((0.9,), (0.5, 0.8, 0.9, 0.95, 0.99))
     """
     stored = shipped_metadata(weights, scale).get("calibration")

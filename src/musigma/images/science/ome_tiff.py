@@ -176,7 +176,7 @@ def _info_of(path: Path, root: ElementTree.Element, series: Any, num_pages: int)
     return _Info(
         xml=root,
         dtype=dtype,
-        bits=ome_xml.significant_bits(root),
+        bits=ome_xml.significant_bits(root, dtype),
         num_pages=num_pages,
         is_inverted=keyframe.photometric == _WHITE_IS_ZERO,
         has_colours=has_colours,

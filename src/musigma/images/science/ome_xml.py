@@ -4,6 +4,7 @@ import copy
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -42,10 +43,10 @@ def parse(path: Path, text: str | None) -> ElementTree.Element:
     return root
 
 
-def significant_bits(root: ElementTree.Element) -> int | None:
-    """Return how many bits of each sample are used, where the file says so."""
-    bits = _pixels(root).get("SignificantBits")
-    return None if bits is None else int(bits)
+def significant_bits(root: ElementTree.Element, dtype: np.dtype[Any]) -> int | None:
+    """Return how many bits of each sample are used, where the file gives a usable number."""
+    bits = int(_pixels(root).get("SignificantBits", 0))
+    return bits if 1 <= bits <= 8 * dtype.itemsize else None
 
 
 def plane_names(

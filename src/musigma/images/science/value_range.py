@@ -233,7 +233,7 @@ def stored_normalisation(metadata: Mapping[str, Any]) -> Normalisation | None:
         low, high = _two_numbers("value_percentiles", percentiles)
         if low < 0 or high > 100:
             got = short_repr(percentiles)
-            raise ConfigError(f"value_percentiles of the weights lie from 0 to 100, got {got}")
+            raise ConfigError(f"value_percentiles of the weights must lie from 0 to 100, got {got}")
         return Normalisation(percentiles=(low, high))
     if ranges is None:
         return None
