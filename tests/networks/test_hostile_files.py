@@ -365,7 +365,7 @@ def test_gradients_are_as_before_after_a_file_that_asks_for_too_much(tmp_path):
         ({"licence": ["x"] * 5000}, "licence of w.safetensors must be a text, got ['x', "),
         ({"value_range": [0, 10**400]}, "value_range of the weights must be two numbers"),
         ({"value_range": "9" * 9000}, "value_range of the weights must be two numbers"),
-        ({"value_percentiles": [-1, 5]}, "value_percentiles of the weights lie from 0 to 100"),
+        ({"value_percentiles": [-1, 5]}, "value_percentiles of the weights must lie from 0 to 100"),
     ],
 )
 def test_entries_of_another_form(tmp_path, changes, line):
