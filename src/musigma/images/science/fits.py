@@ -30,6 +30,10 @@ _OF_THE_VALUES = ("BSCALE", "BZERO", "BLANK", "BUNIT", "DATAMIN", "DATAMAX", "EX
 _OUTDATED = ("DATAMIN", "DATAMAX", "CHECKSUM", "DATASUM", "EXTNAME", "INHERIT", "EXTEND")
 _TABLES = re.compile(r"(CPDIS|CQDIS|D2IMDIS)\d")
 _TABLE_AXIS = re.compile(r"CTYPE\d+[A-Z]?")
+_BLOCK = 2880
+_MAX_AXES = 999
+_MAX_BYTES = 2**60
+_SIZE_CARD = re.compile(rb"(NAXIS\d{0,3}|BITPIX|PCOUNT|GCOUNT) *= *(-?\d{1,40})")
 _COEFFICIENT = re.compile(r"(?:A|B|AP|BP)_(\d)_(\d)")
 _MATRIX = re.compile(r"(CD|PC)(\d)_(\d)([A-Z]?)")
 _AXIS = re.compile(r"(?:CRPIX|CRVAL|CDELT|CTYPE)[12]([A-Z]?)")
@@ -64,6 +68,7 @@ def read(path: Path, check: Check) -> ScienceImage:
 
     with _quiet():
         try:
+            _check_axes(path)
             file = fits.open(path, do_not_scale_image_data=True, memmap=True)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise _unreadable(path, error) from error
@@ -75,6 +80,29 @@ def read(path: Path, check: Check) -> ScienceImage:
                 raise
             # astropy raises errors of many types for a damaged file.
             raise _unreadable(path, error) from error
+
+
+def _check_axes(path: Path) -> None:
+    """Refuse a part with more axes than FITS allows, over which astropy would take very long."""
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            numbers: dict[bytes, int] = {}
+            while block:
+                cards = [block[start : start + 80] for start in range(0, len(block), 80)]
+                found = [match for card in cards if (match := _SIZE_CARD.match(card))]
+                numbers |= {match[1]: int(match[2]) for match in found}
+                if numbers.get(b"NAXIS", 0) > _MAX_AXES:
+                    raise ValueError(f"it declares {numbers[b'NAXIS']} axes, more than {_MAX_AXES}")
+                block = b"" if b"END" in [card.rstrip() for card in cards] else stream.read(_BLOCK)
+            stream.seek(-(-_data_bytes(numbers) // _BLOCK) * _BLOCK, 1)
+
+
+def _data_bytes(numbers: dict[bytes, int]) -> int:
+    """Return the size of the data behind a header."""
+    axes = [numbers.get(b"NAXIS%d" % n, 0) for n in range(1, numbers.get(b"NAXIS", 0) + 1)]
+    num_values = max(0, math.prod(axes) if axes else 0) + numbers.get(b"PCOUNT", 0)
+    size = abs(numbers.get(b"BITPIX", 8)) // 8 * num_values * numbers.get(b"GCOUNT", 1)
+    return min(max(0, size), _MAX_BYTES)
 
 
 def _unreadable(path: Path, error: Exception) -> ImageError:
