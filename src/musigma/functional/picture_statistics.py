@@ -15,9 +15,8 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
-from musigma.functional import picture_traces
+from musigma.functional import picture_spectra, picture_traces
 from musigma.types import ImageError
 
 BLOCK = 8
@@ -37,18 +36,8 @@ CLEAN_SHARPNESS, CLEAN_ROLLOFF, CLEAN_SOFTEST = -5.8, -2.3, -5.6
 BANDS = ((1, 2.5), (2.5, 4), (4, 5.5), (5.5, 7), (7, 8.5), (8.5, 11))
 """Radii between which `PictureStatistics.spectrum` has the energies, out of 8 x 8 frequencies."""
 
-_DIRECTION_PATCH, _NUM_DIRECTIONS = 32, 8
-_COARSE_CYCLES, _FINE_CYCLES = (0.06, 0.16), (0.25, 0.4)
-"""Bands of the directions, in cycles per pixel."""
-
-_HALF_SECTOR = 15.25
-"""Half the angle of a direction in degrees; neighbouring ones overlap."""
-
 _QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Of the sharpness of patches."""
-
-_LEAST_RIPPLE = 0.1
-"""Frequencies from which on `ripple` looks for peaks, in cycles per pixel."""
 
 _WHITE_EXCESS = 1.3
 """White noise may have so many times the variance in coarse details of what it has in fine ones."""
@@ -165,7 +154,8 @@ def measure(image: Windowed) -> PictureStatistics:
     luma = [planes[0] for planes in mixed]
     planes = [_energies([window[i] for window in mixed]) for i in range(len(mixed[0]))]
     energies, fine_std = planes[0], _noise_std(planes)
-    directions, spectrum = _directions(luma), _spectrum(energies)
+    powers, spectrum = picture_spectra.patch_powers(luma), _spectrum(energies)
+    directions = picture_spectra.directions(powers)
     return PictureStatistics(
         noise_std=fine_std,
         coarse_noise_std=_coarse_noise_std(energies, fine_std=fine_std, num_planes=len(planes)),
@@ -173,12 +163,14 @@ def measure(image: Windowed) -> PictureStatistics:
         rolloff=_rolloff(energies),
         block_edges=_block_edges(luma),
         colour_grain_std=_colour_grain_std(planes),
-        softest_direction=CLEAN_SOFTEST if directions is None else _softest(directions),
+        softest_direction=CLEAN_SOFTEST
+        if directions is None
+        else picture_spectra.softest(directions),
         spectrum=spectrum,
         shifted_blocks=picture_traces.shifted_blocks(luma),
         period_of_two=picture_traces.period_of_two(luma),
         lines=picture_traces.lines(luma),
-        ripple=_ripple(luma),
+        ripple=picture_spectra.ripple(powers),
         impulses=picture_traces.impulses(luma),
         empty_levels=picture_traces.empty_levels(windows),
         texture=_texture(luma, energies, directions) if spectrum else (),
@@ -419,7 +411,7 @@ def _spectrum(energies: Tensor) -> tuple[float, ...]:
 def _texture(luma: list[Tensor], energies: Tensor, directions: Tensor | None) -> tuple[float, ...]:
     """Return the numbers that tell processing; `directions` are level where there are none."""
     if directions is None:
-        directions = torch.zeros(_NUM_DIRECTIONS)
+        directions = torch.zeros(picture_spectra.NUM_DIRECTIONS)
     mean = float(directions.mean())
     turns = (mean, mean - float(directions.min()), float(directions.max()) - mean)
     typical = (*_typical(_textured(energies)), *_typical(energies), *_floors(energies))
@@ -452,64 +444,6 @@ def _floors(energies: Tensor) -> list[float]:
     """Return the energies of the flattest patches between `BANDS`, ``log2``."""
     flat = energies[_flattest(energies[:, _band(1, 4)].sum(1))].median(0).values / _CHI_MEDIAN
     return [math.log2(float(flat[_band(*band)].mean()) + _ROUNDING) for band in BANDS]
-
-
-def _ripple(planes: list[Tensor]) -> float:
-    """Return the height of the highest peak of the spectrum off its axes, where edges lie."""
-    powers = [_powers(plane) for plane in planes if min(plane.shape) >= _DIRECTION_PATCH]
-    if not powers:
-        return 0.0
-    levels = (torch.cat(powers) + _ROUNDING).log2().mean(0)
-    around = pad(levels[None, None], (2, 2, 2, 2), mode="circular")[0, 0]
-    background = around.unfold(0, 5, 1).unfold(1, 5, 1).flatten(2).median(2).values
-    line = torch.fft.fftfreq(_DIRECTION_PATCH)
-    fine = torch.hypot(line[:, None], line) >= _LEAST_RIPPLE
-    fine[0], fine[:, 0] = False, False
-    return float((levels - background)[fine].max())
-
-
-def _softest(levels: Tensor) -> float:
-    return float(2 * levels.min() - levels.mean())
-
-
-def _directions(planes: list[Tensor]) -> Tensor | None:
-    """Return fine over coarse energy in each direction, ``log2``; `None` for a flat picture.
-
-    The cosine transform cannot tell a direction from its mirror image; the Fourier transform can.
-    """
-    powers = [_powers(plane) for plane in planes if min(plane.shape) >= _DIRECTION_PATCH]
-    if not powers:
-        return None
-    power = torch.cat(powers).mean(0).flatten()
-    coarse, fine = (sectors @ power for sectors in _sectors())
-    if float(coarse.mean()) < _LEAST_ENERGY:
-        return None
-    return (fine + _ROUNDING).log2() - (coarse + _ROUNDING).log2()
-
-
-def _powers(plane: Tensor) -> Tensor:
-    """Return the power spectra of overlapping patches, ``(N, 32, 32)``; white noise has std^2."""
-    side = _DIRECTION_PATCH
-    window = torch.hann_window(side, periodic=False)
-    patches = plane.unfold(0, side, side // 2).unfold(1, side, side // 2).reshape(-1, side, side)
-    patches = (patches - patches.mean((1, 2), keepdim=True)) * window[:, None] * window
-    return torch.fft.fft2(patches).abs().square() / window.square().sum() ** 2
-
-
-@lru_cache(maxsize=1)
-def _sectors() -> tuple[Tensor, Tensor]:
-    """Return the weights, ``(8, N)``, that average coarse and fine power over each direction."""
-    line = torch.fft.fftfreq(_DIRECTION_PATCH)
-    radii = torch.hypot(line[:, None], line).flatten()
-    angles = torch.rad2deg(torch.atan2(*torch.meshgrid(line, line, indexing="ij"))).flatten()
-    middles = torch.arange(_NUM_DIRECTIONS)[:, None] * (180 / _NUM_DIRECTIONS)
-    inside = ((angles - middles + 90) % 180 - 90).abs() <= _HALF_SECTOR
-
-    def weights(low: float, high: float) -> Tensor:
-        chosen = (inside & (radii >= low) & (radii < high)).float()
-        return chosen / chosen.sum(1, keepdim=True)
-
-    return weights(*_COARSE_CYCLES), weights(*_FINE_CYCLES)
 
 
 def _block_edges(planes: list[Tensor]) -> float:

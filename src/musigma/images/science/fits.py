@@ -16,9 +16,16 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from musigma.images.listing import atomic_write, image_error
-from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
+from musigma.images.science.image import (
+    Check,
+    Result,
+    Role,
+    ScienceImage,
+    Values,
+    closed_if_unreadable,
+    unreadable,
+)
 from musigma.images.science.samples import RawPlanes, as_values, encode
-from musigma.types import ImageError, first_line
 
 _PADDING = 2880  # a FITS file is made of blocks of this size
 _DTYPES = {8: "u1", 16: ">i2", 32: ">i4", -32: ">f4", -64: ">f8"}
@@ -71,15 +78,9 @@ def read(path: Path, check: Check) -> ScienceImage:
             _check_axes(path)
             file = fits.open(path, do_not_scale_image_data=True, memmap=True)
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise _unreadable(path, error) from error
-        try:
+            raise unreadable(path, "FITS", error) from error
+        with closed_if_unreadable(path, "FITS", file):
             return _opened(path, file, check)
-        except Exception as error:
-            file.close()
-            if isinstance(error, ImageError | MemoryError):
-                raise
-            # astropy raises errors of many types for a damaged file.
-            raise _unreadable(path, error) from error
 
 
 def _check_axes(path: Path) -> None:
@@ -103,10 +104,6 @@ def _data_bytes(numbers: dict[bytes, int]) -> int:
     num_values = max(0, math.prod(axes) if axes else 0) + numbers.get(b"PCOUNT", 0)
     size = abs(numbers.get(b"BITPIX", 8)) // 8 * num_values * numbers.get(b"GCOUNT", 1)
     return min(max(0, size), _MAX_BYTES)
-
-
-def _unreadable(path: Path, error: Exception) -> ImageError:
-    return image_error(path, f"cannot be read as FITS ({first_line(error)})")
 
 
 @contextmanager

@@ -17,14 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musigma.images.listing import atomic_write, image_error
-from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
+from musigma.images.science.image import (
+    Check,
+    Result,
+    Role,
+    ScienceImage,
+    Values,
+    closed_if_unreadable,
+    unreadable,
+)
 from musigma.images.science.samples import (
     as_values,
     declared_range_of,
     encode,
     unusable_samples,
 )
-from musigma.types import ImageError, first_line
+from musigma.types import first_line
 
 BLOCK = 256
 """Side of the blocks that are written."""
@@ -97,19 +105,9 @@ def read(path: Path, check: Check) -> ScienceImage:
         try:
             dataset = rasterio.open(path, driver="GTiff")
         except rasterio.errors.RasterioError as error:
-            raise _unreadable(path, error) from error
-        try:
+            raise unreadable(path, "a GeoTIFF", error) from error
+        with closed_if_unreadable(path, "a GeoTIFF", dataset):
             return _opened(path, dataset, check)
-        except Exception as error:
-            dataset.close()
-            if isinstance(error, ImageError):
-                raise
-            # The errors of GDAL have types that rasterio keeps to itself.
-            raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> ImageError:
-    return image_error(path, f"cannot be read as a GeoTIFF ({first_line(error)})")
 
 
 def _opened(path: Path, dataset: Any, check: Check) -> ScienceImage:

@@ -1,12 +1,16 @@
 """A scientific picture: planes of values in the units of its file, read in parts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from musigma.images.listing import image_error
+from musigma.types import ImageError, first_line
 
 Values = NDArray[np.float64]
 Reader = Callable[[int, slice, slice], Values]
@@ -96,3 +100,23 @@ class PlaneWriter(Protocol):
             errors: The same for the error plane; `None` for a plane without one.
         """
         ...
+
+
+def unreadable(path: Path, format_name: str, error: Exception) -> ImageError:
+    """Return the error of a file that its library cannot read."""
+    return image_error(path, f"cannot be read as {format_name} ({first_line(error)})")
+
+
+@contextmanager
+def closed_if_unreadable(path: Path, format_name: str, file: Any) -> Iterator[None]:
+    """Close an open file if the block fails, and say in one sentence why.
+
+    For a damaged file the libraries of the formats raise errors of many types.
+    """
+    try:
+        yield
+    except Exception as error:
+        file.close()
+        if isinstance(error, ImageError | MemoryError):
+            raise
+        raise unreadable(path, format_name, error) from error

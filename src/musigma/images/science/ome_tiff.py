@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 from musigma.images.file_checks import check_tiff_parts
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science import ome_xml
-from musigma.images.science.image import Check, Result, Role, ScienceImage, Values
+from musigma.images.science.image import (
+    Check,
+    Result,
+    Role,
+    ScienceImage,
+    Values,
+    closed_if_unreadable,
+    unreadable,
+)
 from musigma.images.science.ome_checks import check_page, check_stack, chunk_bytes
 from musigma.images.science.samples import (
     RawPlanes,
@@ -30,7 +38,7 @@ from musigma.images.science.samples import (
     encode,
     unusable_samples,
 )
-from musigma.types import ImageError, first_line
+from musigma.types import first_line
 
 _BIG = 2**32 - 2**25  # a classic TIFF has 32-bit offsets
 _INTERLEAVED = 1  # the value of the tag PlanarConfiguration
@@ -92,15 +100,9 @@ def read(path: Path, check: Check) -> ScienceImage:
             check_tiff_parts(stream)
         file = tifffile.TiffFile(path, **_NO_OTHER_FORMATS)
     except (OSError, ValueError) as error:
-        raise image_error(path, f"cannot be read as OME-TIFF ({first_line(error)})") from error
-    try:
+        raise unreadable(path, "OME-TIFF", error) from error
+    with closed_if_unreadable(path, "OME-TIFF", file):
         return _opened(path, file, check)
-    except Exception as error:
-        file.close()
-        if isinstance(error, ImageError | MemoryError):
-            raise
-        # tifffile raises errors of many types for a damaged file.
-        raise image_error(path, f"cannot be read as OME-TIFF ({first_line(error)})") from error
 
 
 @lru_cache(maxsize=1)
