@@ -327,6 +327,7 @@ def test_camera(browser, server):
         page.get_by_label("capture photo").click()
         page.get_by_label("Remove Image").wait_for()
         page.wait_for_function("document.querySelector('#picture img')?.naturalWidth > 0")
+        assert page.locator("#picture img").count() == 1
 
 
 def test_clipboard(browser, server):

@@ -174,7 +174,7 @@ def test_grey_denoiser_without_sigma(tmp_path):
     mean = random(1, 1, 37, 31)
     page = written(tmp_path, before=mean + 0.1, prediction=Prediction(mean))
     data = data_of(page)
-    assert data["channels"] == ["Grey"]
+    assert data["channels"] == ["Gray"]
     assert data["maps"] == []
     assert info_of(page) == {"Pixels": "31 \u00d7 37"}
     assert torch.equal(samples_of(data["layers"]["result"]), to_uint8(mean))

@@ -90,4 +90,5 @@ def test_a_step_compiles_into_one_graph_in_half_precision(name, scale):
     step._loss = torch.compile(
         step._loss_of_patches, fullgraph=True, dynamic=False, backend="aot_eager"
     )
-    idle_weights(step)
+    num_weights = len(list(step.network.parameters()))
+    assert len(idle_weights(step)) < num_weights  # the gradients reach the master weights

@@ -259,7 +259,7 @@ def test_a_told_level_may_differ_a_little(level, speaks):
     [
         ({"rolloff": -6.0}, "is softer than the calibration pictures"),
         ({"softest_direction": -14.0}, "is softer than the calibration pictures"),
-        ({"colour_grain_std": 9.0}, "has coarse noise of the colours of about 9 of 255"),
+        ({"colour_grain_std": 9.0}, "has coarse noise of the colors of about 9 of 255"),
     ],
 )
 def test_a_mixture_knows_blur_in_one_direction_and_grain(change, words):

@@ -29,7 +29,7 @@ def box_statistics(
 
     With half-widths :math:`h_i` of n pixels, the half-width of the mean is
     :math:`\sqrt{\sum h_i^2} / n` for independent errors and :math:`\sum h_i / n` for equal errors.
-    A model with one sigma per pixel does not say which; errors of neighbours are alike, so that the
+    A model with one sigma per pixel does not say which; errors of neighbors are alike, so that the
     truth lies between the two.
 
     Args:
@@ -70,7 +70,7 @@ def in_words(statistics: BoxStatistics, number: str = ".1f") -> str:
     Example:
         >>> in_words(BoxStatistics([51.0], [2.5], [5.1]))  # doctest: +NORMALIZE_WHITESPACE
         'Mean 51.0. Its error is between ± 2.5 (if the errors of the pixels were independent) and
-        ± 5.1 (if they were all the same). Errors of neighbours are alike, so it is more than the
+        ± 5.1 (if they were all the same). Errors of neighbors are alike, so it is more than the
         first; the model does not say how much more.'
     """
     mean, independent, correlated = (
@@ -78,6 +78,6 @@ def in_words(statistics: BoxStatistics, number: str = ".1f") -> str:
     )
     return (
         f"Mean {mean}. Its error is between ± {independent} (if the errors of the pixels were "
-        f"independent) and ± {correlated} (if they were all the same). Errors of neighbours are "
+        f"independent) and ± {correlated} (if they were all the same). Errors of neighbors are "
         "alike, so it is more than the first; the model does not say how much more."
     )

@@ -94,7 +94,7 @@ _SOFTNESS = ("sharpness", "rolloff", "softest_direction", "detail")
 _NOISE_WORDS = {
     "noise_std": "noise",
     "coarse_noise_std": "coarse noise or grain",
-    "colour_grain_std": "coarse noise of the colours",
+    "colour_grain_std": "coarse noise of the colors",
 }
 
 _TRACES = {

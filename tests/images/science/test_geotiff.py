@@ -265,7 +265,7 @@ def test_classes_are_refused(tmp_path):
     write_geotiff(tmp_path / "a.tif", stack(1, "uint8", 9), photometric="palette")
     with rasterio.open(tmp_path / "a.tif", "r+") as source:
         source.write_colormap(1, {0: (0, 0, 0, 255), 1: (255, 0, 0, 255)})
-    with pytest.raises(ImageError, match="its values are classes with a colour table"):
+    with pytest.raises(ImageError, match="its values are classes with a color table"):
         restored(bicubic(2), tmp_path / "a.tif")
     assert not (tmp_path / "out" / "a.tif").exists()
 

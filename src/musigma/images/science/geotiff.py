@@ -326,7 +326,7 @@ def _check(path: Path, dataset: Any, dtype: np.dtype[Any]) -> None:
     if dtype.kind not in "iuf" or (dtype.kind != "f" and dtype.itemsize > 4):
         raise image_error(path, unusable_samples(dtype))
     if "palette" in [colour.name for colour in dataset.colorinterp]:
-        text = "its values are classes with a colour table, which a network cannot restore"
+        text = "its values are classes with a color table, which a network cannot restore"
         raise image_error(path, f"{text}; give a raster of measured values")
     num_pages = len(dataset.subdatasets)
     if num_pages > 1 and not _is_placed(dataset):

@@ -159,7 +159,7 @@ class ViewerData:
         return {
             "shown": list(self.shown[::-1]),
             "full": list(self.size[::-1]),
-            "channels": ["R", "G", "B"] if self.num_channels == 3 else ["Grey"],
+            "channels": ["R", "G", "B"] if self.num_channels == 3 else ["Gray"],
             "tile": TILE,
             "colours": base64.b64encode(error_colours().tobytes()).decode(),
             "layers": {name: self._stored[name].layer.to_json() for name in pictures},

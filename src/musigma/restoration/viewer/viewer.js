@@ -401,12 +401,12 @@ class Viewer {
     if (this.judge) {
       section.append(make("p", { class: "mu-quiet" },
         "Least: if the errors of the pixels were independent. Most: if they were all the same. Errors of " +
-        "neighbours go together, so the interval of the mean cannot be computed from those of its pixels: " +
+        "neighbors are correlated, so the interval of the mean cannot be computed from those of its pixels: " +
         "expect it between the two." + (this.measure ? "" : " The command musigma measure computes it.")));
     }
     if (this.measure) {
       section.append(make("p", { class: "mu-quiet" },
-        "From, to: the interval of the mean, by the model's knowledge of how errors of neighbours go together."));
+        "From, to: the interval of the mean, by the model's knowledge of how errors of neighbors are correlated."));
     }
     this.clearNumbers();
     return section;
