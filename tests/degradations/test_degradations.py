@@ -41,6 +41,19 @@ def test_a_chain_is_its_stages_one_after_another():
     torch.testing.assert_close(result, expected)
 
 
+def test_a_picture_that_was_cut_after_saving_has_blocks_that_begin_elsewhere():
+    image = pictures(2)
+    degradation = parse("jpeg(40, left=0/3, top=5)")
+    result = degradation(image, torch.tensor([[0.2], [0.7]]))
+    for index, left in enumerate((0, 3)):
+        # The inner part of the blocks that the cut went through is unknown: the edge is repeated.
+        whole = torch.nn.functional.pad(image[index : index + 1], (left, 0, 5, 0), "replicate")
+        expected = jpeg(whole, quality=40)[..., 5:, left:]
+        # The last columns depend on how libjpeg fills the last blocks.
+        torch.testing.assert_close(result[index : index + 1, ..., :-2], expected[..., :-2])
+    assert not torch.equal(result[:1], jpeg(image[:1], quality=40))
+
+
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_bicubic_is_the_published_one_bit_for_bit(scale):
     image = pictures(2)[..., :48, :60]

@@ -30,6 +30,7 @@ TEXTS = [
     "noise(5)/poisson(1)?0.5/(jpeg(50)/jpeg(60)) | area",
     "(noise(5)?0.5)?0.5 | area",
     "blur(1e-05) | area",
+    "raw(0.5, std=1, color=0.2..0.7, color_grain=0.5..3:log) | jpeg(80, left=4*0/0..7, top=3)",
     "area | noise(1/5..9/20, gain=0/0.1..2:log, grain=0.5) | poisson(1, grain=0..1)",
 ]
 

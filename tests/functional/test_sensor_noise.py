@@ -106,3 +106,36 @@ def test_a_grey_sensor_has_no_mosaic():
     noise = raw_noise(image, gain=0.3, generator=generator()) - image
     beside = (noise[..., 1:] * noise[..., :-1]).mean() / noise.square().mean()
     assert abs(float(beside)) < 0.05
+
+
+def test_cameras_smooth_the_noise_of_the_colors_alone():
+    image = torch.full((2, 3, 128, 128), 0.4)
+    smooth = gaussian_kernels(torch.tensor([0.0, 2.0]), radius=6)
+    plain = raw_noise(image, gain=0.5, generator=generator()) - image
+    noise = raw_noise(image, gain=0.5, color_grain=smooth, generator=generator()) - image
+    torch.testing.assert_close(luma(noise), luma(plain), rtol=0, atol=1e-6)
+    torch.testing.assert_close(noise[:1], plain[:1], rtol=0, atol=1e-6)
+    blue = noise[1, 2] - luma(noise)[1, 0]
+    before = plain[1, 2] - luma(plain)[1, 0]
+    assert tie_of_neighbours(blue, 4) > 0.3 > tie_of_neighbours(before, 4) + 0.2
+
+
+def test_color_scales_the_noise_of_the_colors():
+    image = torch.full((2, 3, 64, 64), 0.4)
+    factors = torch.tensor([0.0, 1.0])
+    noise = raw_noise(image, gain=0.5, color=factors, generator=generator()) - image
+    torch.testing.assert_close(noise[:1], luma(noise)[:1].expand(-1, 3, -1, -1), rtol=0, atol=1e-6)
+    plain = raw_noise(image, gain=0.5, generator=generator()) - image
+    torch.testing.assert_close(noise[1], plain[1], rtol=0, atol=1e-6)
+    grey = torch.full((1, 1, 8, 8), 0.4)
+    same = raw_noise(grey, gain=0.5, color=0.3, generator=generator())
+    assert torch.equal(same, raw_noise(grey, gain=0.5, generator=generator()))
+
+
+def luma(noise):
+    return (noise * noise.new_tensor([0.299, 0.587, 0.114]).view(3, 1, 1)).sum(1, keepdim=True)
+
+
+def tie_of_neighbours(noise, lag):
+    noise = noise - noise.mean()
+    return float((noise[:, lag:] * noise[:, :-lag]).mean() / noise.square().mean())

@@ -13,6 +13,7 @@ from musigma.functional.sensor_noise import raw_noise, sensor_noise
 
 _GREY = Parameter("grey", 0, 1, default=0, allowed=(0, 1))
 _GRAIN = Parameter("grain", 0, 10)
+_GRAINS = ("grain", "color_grain")
 
 
 class Noise(Stage):
@@ -47,7 +48,7 @@ class Noise(Stage):
         grain: Amount | None = None,
     ) -> None:
         super().__init__(std=std, gain=gain, grey=grey, grain=grain)
-        self.filter_radius = _grain_radius(self.values)
+        self.filter_radius = _grain_radius(self.values, "grain")
 
     @property
     def white_noise_std(self) -> Value | None:
@@ -64,7 +65,7 @@ class Noise(Stage):
             std=drawn["std"],
             gain=drawn.get("gain", 0.0),
             grey=as_bool(self.values["grey"], drawn["grey"], 1),
-            grain=_grain_kernels(drawn, self.filter_radius),
+            grain=_grain_kernels(self.values, drawn, "grain"),
             generator=generator,
         )
 
@@ -87,7 +88,7 @@ class PoissonNoise(Stage):
 
     def __init__(self, gain: Amount, *, grey: Amount = 0, grain: Amount | None = None) -> None:
         super().__init__(gain=gain, grey=grey, grain=grain)
-        self.filter_radius = _grain_radius(self.values)
+        self.filter_radius = _grain_radius(self.values, "grain")
 
     def apply(
         self, target: Tensor, drawn: Mapping[str, Tensor], generator: torch.Generator | None
@@ -97,7 +98,7 @@ class PoissonNoise(Stage):
             target,
             gain=drawn["gain"],
             grey=as_bool(self.values["grey"], drawn["grey"], 1),
-            grain=_grain_kernels(drawn, self.filter_radius),
+            grain=_grain_kernels(self.values, drawn, "grain"),
             generator=generator,
         )
 
@@ -109,6 +110,9 @@ class RawNoise(Stage):
         gain: Variance over light, both in 8-bit levels of linear light.
         std: Standard deviation of reading out, in 8-bit levels of linear light.
         grain: As that of `Noise`: smoothing inside the camera, beside that of demosaicing.
+        color: Factor of the noise of the color differences.
+        color_grain: As `grain`, of the noise of the color differences alone, which cameras smooth
+            more than that of the luma.
 
     Example:
         >>> str(RawNoise((0.05, 2), std=0.5))
@@ -120,12 +124,22 @@ class RawNoise(Stage):
         Parameter("gain", 0, 255, required=True),
         Parameter("std", 0, 255, default=0),
         _GRAIN,
+        Parameter("color", 0, 10),
+        Parameter("color_grain", 0, 10),
     )
 
-    def __init__(self, gain: Amount, *, std: Amount = 0, grain: Amount | None = None) -> None:
-        super().__init__(gain=gain, std=std, grain=grain)
+    def __init__(
+        self,
+        gain: Amount,
+        *,
+        std: Amount = 0,
+        grain: Amount | None = None,
+        color: Amount | None = None,
+        color_grain: Amount | None = None,
+    ) -> None:
+        super().__init__(gain=gain, std=std, grain=grain, color=color, color_grain=color_grain)
         # Demosaicing looks at the next pixel; what follows on smooths its result.
-        self.filter_radius = 1 + _grain_radius(self.values)
+        self.filter_radius = 1 + sum(_grain_radius(self.values, name) for name in _GRAINS)
 
     def apply(
         self, target: Tensor, drawn: Mapping[str, Tensor], generator: torch.Generator | None
@@ -135,14 +149,20 @@ class RawNoise(Stage):
             target,
             gain=drawn["gain"],
             std=drawn["std"],
-            grain=_grain_kernels(drawn, _grain_radius(self.values)),
+            grain=_grain_kernels(self.values, drawn, "grain"),
+            color=drawn.get("color", 1.0),
+            color_grain=_grain_kernels(self.values, drawn, "color_grain"),
             generator=generator,
         )
 
 
-def _grain_radius(values: dict[str, Value]) -> int:
-    return math.ceil(STDS_IN_RADIUS * values["grain"].high) if "grain" in values else 0
+def _grain_radius(values: Mapping[str, Value], name: str) -> int:
+    return math.ceil(STDS_IN_RADIUS * values[name].high) if name in values else 0
 
 
-def _grain_kernels(drawn: Mapping[str, Tensor], radius: int) -> Tensor | None:
-    return gaussian_kernels(drawn["grain"], radius=radius) if "grain" in drawn else None
+def _grain_kernels(
+    values: Mapping[str, Value], drawn: Mapping[str, Tensor], name: str
+) -> Tensor | None:
+    if name not in drawn:
+        return None
+    return gaussian_kernels(drawn[name], radius=_grain_radius(values, name))

@@ -14,8 +14,12 @@ _NOISE = (
     "2*noise(0.3..{noise}:log, gain=0/0.01..{gain}:log, grey=3*0/1{grain})"
     "/raw(0.02..{gain}:log, std=0.02..2:log{grain})"
 )
+_CAMERA = (
+    "raw(0.02..5:log, std=0.02..2:log, grain=0/0.3..1, color=0.15..0.7, color_grain=0.5..3:log)"
+)
 _SHARPEN = "sharpen(0.2..1.5, std=0.5..1.5)?0.15"
-_JPEG = "jpeg({quality}, subsampling=420/444)"
+_JPEG = "jpeg({quality}, subsampling=420/444{corner})"
+_CORNER = ", left=4*0/0..7, top=4*0/0..7"
 _AGAIN = "(noise(0.3..{noise}:log)?0.5 | jpeg({quality}, subsampling=420/444))?0.2"
 
 
@@ -26,15 +30,17 @@ def photo_text(scale: int) -> str:
     stay good. The others are blurred (65 %) and shrunk in one of the ways of programs. Of these,
     70 % are a camera's: noisy (60 %), at times sharpened, saved as JPEG (65 %), and some are saved
     a second time. At scale 1, 10 % stay as they are, and the noise and the compression of the
-    others reach further. Few are blurred there (9 %): most photographs are a little soft at the
-    size at which they were taken, and a network that sharpens them makes them worse.
+    others reach further. A third of the noise there is that of cameras, which smooth the noise of the
+    color differences more than that of the luma, and some files were cut after they were saved,
+    so that their blocks begin anywhere. Few are blurred (9 %): most photographs are a little soft at
+    the size at which they were taken, and a network that sharpens them makes them worse.
     """
     if scale == 1:
         return (
             f"(({_BLURS.format(std=1, length=2)})?0.1"
-            f" | ({_NOISE.format(noise=50, gain=5, grain=', grain=0/0.3..1.5')})?0.7"
+            f" | (2*({_NOISE.format(noise=50, gain=5, grain=', grain=0/0.3..1.5')})/{_CAMERA})?0.65"
             f" | {_SHARPEN}"
-            f" | {_JPEG.format(quality='2*8..98/8..40')}?0.7"
+            f" | {_JPEG.format(quality='8..98/8..40', corner=_CORNER)}?0.7"
             f" | {_AGAIN.format(noise=4, quality='40..98')})?0.9 | round"
         )
     std, length = number_text(scale), number_text(2 * scale)
@@ -43,6 +49,6 @@ def photo_text(scale: int) -> str:
         f" | {_SHRINKS}"
         f" | (({_NOISE.format(noise=15, gain=1, grain='')})?0.6"
         f" | {_SHARPEN}"
-        f" | {_JPEG.format(quality='30..98')}?0.65"
+        f" | {_JPEG.format(quality='30..98', corner='')}?0.65"
         f" | {_AGAIN.format(noise=4, quality='50..98')})?0.7) | round"
     )

@@ -12,6 +12,7 @@ from musigma.degradations.stage import Parameter, Stage, as_bool
 from musigma.degradations.values import Amount
 from musigma.functional import shrink as shrinks
 from musigma.functional.color import quantise, to_uint8
+from musigma.functional.geometry import windows
 from musigma.functional.jpeg import BLOCK, jpeg
 from musigma.functional.resize import bicubic_down
 
@@ -89,6 +90,8 @@ class Jpeg(Stage):
     Args:
         quality: libjpeg's, 1 to 100; drawn numbers are rounded.
         subsampling: 420 where the color planes are stored at half the size, 444 where in full.
+        left: Columns of the first blocks that were cut off after saving; drawn numbers are rounded.
+        top: Rows of the first blocks that were cut off after saving.
 
     Example:
         >>> str(Jpeg((30, 95), subsampling=444))
@@ -99,11 +102,20 @@ class Jpeg(Stage):
     parameters = (
         Parameter("quality", 1, 100, required=True),
         Parameter("subsampling", 420, 444, default=420, allowed=(420, 444)),
+        Parameter("left", 0, BLOCK - 1),
+        Parameter("top", 0, BLOCK - 1),
     )
     block = BLOCK
 
-    def __init__(self, quality: Amount, *, subsampling: Amount = 420) -> None:
-        super().__init__(quality=quality, subsampling=subsampling)
+    def __init__(
+        self,
+        quality: Amount,
+        *,
+        subsampling: Amount = 420,
+        left: Amount | None = None,
+        top: Amount | None = None,
+    ) -> None:
+        super().__init__(quality=quality, subsampling=subsampling, left=left, top=top)
 
     def apply(
         self,
@@ -113,7 +125,15 @@ class Jpeg(Stage):
     ) -> Tensor:
         """Code each image with its quality."""
         half = as_bool(self.values["subsampling"], drawn["subsampling"], 420)
-        return jpeg(target, quality=drawn["quality"], subsampling=half)
+        settings = {"quality": drawn["quality"], "subsampling": half}
+        if not {"left", "top"} & drawn.keys():
+            return jpeg(target, **settings)
+        none = torch.zeros_like(drawn["quality"])
+        left, top = (drawn.get(name, none).round().long() for name in ("left", "top"))
+        height, width = target.shape[-2:]
+        larger = (height + BLOCK - 1, width + BLOCK - 1)
+        saved = jpeg(windows(target, left=-left, top=-top, size=larger), **settings)
+        return windows(saved, left=left, top=top, size=(height, width))
 
 
 class Round(Stage):

@@ -72,6 +72,30 @@ def pad(image: Tensor, padding: tuple[int, int, int, int], *, mode: Border = "re
     return image
 
 
+def windows(image: Tensor, *, left: Tensor, top: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return a window of each image, which begins at a place of its own; edges are replicated.
+
+    Args:
+        image: ``(N, C, H, W)``.
+        left: First column of each window, ``(N,)``, int64; columns below 0 repeat the first one.
+        top: First row, likewise.
+        size: Height and width of all windows.
+
+    Example:
+        >>> image = torch.arange(6.0).view(1, 1, 2, 3)
+        >>> windows(image, left=torch.tensor([-1]), top=torch.tensor([1]), size=(1, 3))
+        tensor([[[[3., 3., 4.]]]])
+    """
+    for dim, first, length in ((2, top, size[0]), (3, left, size[1])):
+        line = first.view(-1, 1) + torch.arange(length, device=image.device)
+        index = border_index(line, image.shape[dim], "replicate")
+        shape = list(image.shape)
+        shape[dim] = length
+        index = index[:, None, :, None] if dim == 2 else index[:, None, None, :]
+        image = image.gather(dim, index.expand(shape))
+    return image
+
+
 def pad_to_multiple(image: Tensor, multiple: int, *, mode: Border = "reflect") -> Tensor:
     """Pad ``(..., H, W)`` at the bottom and the right until both sides are multiples.
 

@@ -28,8 +28,8 @@ def sensor_noise(
         std: Standard deviation in 8-bit levels; one number, or one per image, ``(N,)``.
         gain: Variance over signal; one number, or one per image, ``(N,)``.
         grey: Whether all channels get the same noise; one for all, or one per image, ``(N,)``.
-        grain: Kernels by which the noise is smoothed, ``(N, k, k)``, as demosaicing does it. It is
-            scaled so that its variance stays.
+        grain: Kernels by which the noise is smoothed, ``(N, k, k)``, as demosaicing does it. They are
+            scaled so that the variance of white noise stays.
         generator: Draws the noise on its own device; the global one of the image's where left out,
             which alone can be compiled.
 
@@ -61,19 +61,24 @@ def raw_noise(
     gain: float | Tensor,
     std: float | Tensor = 0.0,
     grain: Tensor | None = None,
+    color: float | Tensor = 1.0,
+    color_grain: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Add the noise of a sensor whose picture was developed: demosaiced, and given sRGB's curve.
 
     The noise arises in linear light, ``std^2 + gain * light`` in 8-bit levels, at the pixels of a
     Bayer mosaic (red and green in the first row). The other pixels of a channel get theirs by
-    interpolation, so that neighbors share it. The curve of sRGB makes it strong in the dark.
+    interpolation, so that neighbors share it. The curve of sRGB makes it strong in the dark. Cameras
+    then smooth the noise of the color differences far more than that of the luma.
 
     Args:
         image: ``(N, C, H, W)`` in ``[0, 1]``, 1 or 3 channels. A gray sensor has no mosaic.
         gain: Variance over light; one number, or one per image, ``(N,)``.
         std: Standard deviation of reading out; one number, or one per image, ``(N,)``.
         grain: As that of `sensor_noise`: smoothing inside the camera.
+        color: Factor of the noise of the color differences; one number, or one per image, ``(N,)``.
+        color_grain: Kernels by which that noise is smoothed, ``(N, k, k)``, scaled as `grain` is.
         generator: As that of `sensor_noise`.
 
     Example:
@@ -88,7 +93,19 @@ def raw_noise(
     normal = _normal(image, grey=False, generator=generator)
     level = (_per_image(std, image) / 255) ** 2 + _per_image(gain, image) / 255 * light
     noise = _smoothed(_demosaiced(normal * level.sqrt()), grain)
-    return linear_to_srgb(light + noise)
+    developed = linear_to_srgb(light + noise)
+    if image.shape[1] != 3 or (
+        color_grain is None and not isinstance(color, Tensor) and color == 1
+    ):
+        return developed
+    noise = developed - image
+    luma = _luma(noise)
+    return image + luma + _smoothed(noise - luma, color_grain) * _per_image(color, image)
+
+
+def _luma(noise: Tensor) -> Tensor:
+    red, green, blue = noise.split(1, dim=1)
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def _demosaiced(noise: Tensor) -> Tensor:
@@ -106,7 +123,7 @@ def _demosaiced(noise: Tensor) -> Tensor:
 
 
 def _smoothed(noise: Tensor, grain: Tensor | None) -> Tensor:
-    """Smooth noise with a kernel per image that is scaled so that its variance stays."""
+    """Smooth noise with a kernel per image, scaled so that the variance of white noise stays."""
     if grain is None:
         return noise
     return blur(noise, grain / grain.square().sum((1, 2), keepdim=True).sqrt())
