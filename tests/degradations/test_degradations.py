@@ -220,7 +220,7 @@ def test_margins_are_whole_pixels_and_blocks():
         ("blur(2) | lanczos | jpeg(50)", 2, 16),
         ("photo", 2, 32),
         ("photo", 4, 64),
-        ("photo", 1, 16),
+        ("photo", 1, 24),
     ):
         assert parse(text, scale=scale).margin == margin, text
 

@@ -108,7 +108,7 @@ def test_bicubic_alone_is_the_published_one():
         ("jpeg(10..101)", "between 1 and 100, not at 10..101"),
         ("jpeg", r"jpeg needs a number: jpeg\(quality\)"),
         ("noise(5, std=3)", "std is given twice"),
-        ("jpeg(1, 420, 3)", "jpeg takes quality, subsampling; got 3 arguments"),
+        ("jpeg(1, 420, 3, 0, 5)", "jpeg takes quality, subsampling, left, top; got 5 arguments"),
         ("round(3)", "round takes none; got 1 arguments"),
         ("blur(2, across=1)", "needs both across and angle"),
         ("area(2)", "expected no arguments, since area takes none before"),

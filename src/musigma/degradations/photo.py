@@ -30,10 +30,10 @@ def photo_text(scale: int) -> str:
     stay good. The others are blurred (65 %) and shrunk in one of the ways of programs. Of these,
     70 % are a camera's: noisy (60 %), at times sharpened, saved as JPEG (65 %), and some are saved
     a second time. At scale 1, 10 % stay as they are, and the noise and the compression of the
-    others reach further. A third of the noise there is that of cameras, which smooth the noise of the
-    color differences more than that of the luma, and some files were cut after they were saved,
-    so that their blocks begin anywhere. Few are blurred (9 %): most photographs are a little soft at
-    the size at which they were taken, and a network that sharpens them makes them worse.
+    others reach further. A third of the noise there is that of cameras, which smooth the noise of
+    the color differences more than that of the luma, and some files were cut after they were saved,
+    so that their blocks begin anywhere. Few are blurred (9 %): most photographs are a little soft
+    at the size at which they were taken, and a network that sharpens them makes them worse.
     """
     if scale == 1:
         return (

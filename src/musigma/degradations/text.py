@@ -15,8 +15,8 @@ The grammar, from the loosest to the tightest binding::
   ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``,
   ``raw(gain, std, grain, color, color_grain)``, ``jpeg(quality, subsampling, left, top)``,
   ``round``; a way of shrinking (`musigma.functional.shrink.shrink_matrix` lists them): ``bicubic``,
-  ``area``, ``lanczos`` ...; or a chain with a name: ``photo``. Their classes (`STAGES` in `musigma.degradations.stages`)
-  say what the arguments mean.
+  ``area``, ``lanczos`` ...; or a chain with a name: ``photo``. Their classes (`STAGES` in
+  `musigma.degradations.stages`) say what the arguments mean.
 - A value is drawn anew for each image: ``30..95`` evenly between the limits, ``0.5..15:log`` evenly
   in the logarithm, ``420/444`` one of the numbers, ``3*420/444`` the first three times as often.
 - How much is shrunk is not in the text but in the scale, by which every way of shrinking shrinks.

@@ -28,8 +28,8 @@ def sensor_noise(
         std: Standard deviation in 8-bit levels; one number, or one per image, ``(N,)``.
         gain: Variance over signal; one number, or one per image, ``(N,)``.
         grey: Whether all channels get the same noise; one for all, or one per image, ``(N,)``.
-        grain: Kernels by which the noise is smoothed, ``(N, k, k)``, as demosaicing does it. They are
-            scaled so that the variance of white noise stays.
+        grain: Kernels by which the noise is smoothed, ``(N, k, k)``, as demosaicing does it. They
+            are scaled so that the variance of white noise stays.
         generator: Draws the noise on its own device; the global one of the image's where left out,
             which alone can be compiled.
 
@@ -69,8 +69,8 @@ def raw_noise(
 
     The noise arises in linear light, ``std^2 + gain * light`` in 8-bit levels, at the pixels of a
     Bayer mosaic (red and green in the first row). The other pixels of a channel get theirs by
-    interpolation, so that neighbors share it. The curve of sRGB makes it strong in the dark. Cameras
-    then smooth the noise of the color differences far more than that of the luma.
+    interpolation, so that neighbors share it. The curve of sRGB makes it strong in the dark.
+    Cameras then smooth the noise of the color differences far more than that of the luma.
 
     Args:
         image: ``(N, C, H, W)`` in ``[0, 1]``, 1 or 3 channels. A gray sensor has no mosaic.
@@ -94,9 +94,8 @@ def raw_noise(
     level = (_per_image(std, image) / 255) ** 2 + _per_image(gain, image) / 255 * light
     noise = _smoothed(_demosaiced(normal * level.sqrt()), grain)
     developed = linear_to_srgb(light + noise)
-    if image.shape[1] != 3 or (
-        color_grain is None and not isinstance(color, Tensor) and color == 1
-    ):
+    as_developed = color_grain is None and not isinstance(color, Tensor) and color == 1
+    if as_developed or image.shape[1] != 3:
         return developed
     noise = developed - image
     luma = _luma(noise)
