@@ -16,9 +16,10 @@ from musigma.images.listing import ImageSource
 from musigma.model import Model, load
 from musigma.networks import create
 from musigma.prediction.predict import predict
-from musigma.restoration import restore_file as files
+from musigma.restoration import picture_job
 from musigma.restoration.options import Options
-from musigma.restoration.restore_file import read_picture, restore_file
+from musigma.restoration.picture_job import read_picture
+from musigma.restoration.restore_file import restore_file
 from musigma.restoration.restore_image import restore_image
 from musigma.restoration.viewer import data as viewer_data
 from musigma.types import ConfigError, ImageError
@@ -132,7 +133,7 @@ def test_the_page_of_a_large_picture_is_made_from_a_smaller_view(tmp_path, monke
 
 
 def test_the_noise_level_of_a_large_picture_comes_from_its_middle(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "NOISE_SIDE", 96)
+    monkeypatch.setattr(picture_job, "NOISE_SIDE", 96)
     clean = torch.full((1, 3, 200, 210), 0.5)
     clean[..., 52:148, 57:153] += torch.randn(1, 3, 96, 96, generator=generator()) * 20 / 255
     write_image(tmp_path / "a.png", clean)

@@ -26,13 +26,9 @@ from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import tile_for_memory
 from musigma.restoration.error_maps import describe, error_map_writer
 from musigma.restoration.options import Options
-from musigma.restoration.restore_file import (
-    Job,
-    Restored,
-    compute_strips,
-    read_picture,
-    write_results,
-)
+from musigma.restoration.picture_job import Job, read_picture
+from musigma.restoration.restore_file import compute_strips, write_results
+from musigma.restoration.restored import Restored
 from musigma.restoration.viewer.data import error_colours
 from musigma.types import ConfigError, ImageError, Prediction, nearest
 from musigma.uncertainty.calibration import Calibration
