@@ -28,12 +28,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from musigma.app.restorer import default_engine
 from musigma.datasets.demo_photo import portrait
 from musigma.evaluation.evaluate import describe_model
 from musigma.evaluation.record import Record, provenance
 from musigma.images.image_io import write_image
 from musigma.model import load
+from musigma.restoration.interactive import default_engine
 
 Report = dict[str, Any]
 NUM_CLIENTS = 64

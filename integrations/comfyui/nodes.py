@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musigma.app.restorer import TILE, quick_engine
 from musigma.model import Model, load
 from musigma.networks.weights_file import shipped_weights
 from musigma.prediction.predict import Progress
 from musigma.restoration.array_source import ArraySource
+from musigma.restoration.interactive import TILE, quick_engine
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
 
 CATEGORY = "musigma"

@@ -14,10 +14,10 @@ from PIL import Image
 
 from helpers.browser import WAIT, WIDTHS, chromium, serious_violations, wait_until
 from helpers.servers import png, start_server
-from musigma.app.box_statistics import box_statistics
 from musigma.images.image_io import read_image
 from musigma.model import load
 from musigma.restoration.error_maps import read_error_map
+from musigma.uncertainty.box_statistics import box_statistics
 from musigma.uncertainty.quantities import Box
 
 pytest.importorskip("gradio", reason="the app needs the extra app")

@@ -7,9 +7,10 @@ from PIL import Image
 from musigma.app import api
 from musigma.app.api import ApiRequest, answer_request
 from musigma.app.limits import CancelledError, Limits, TooLargeError
-from musigma.app.restorer import Restorer, RestoreRequest, safe_name, weights_for
+from musigma.app.restorer import Restorer, RestoreRequest, safe_name
 from musigma.images.image_io import read_image, write_image
 from musigma.restoration.error_maps import read_error_map
+from musigma.restoration.interactive import weights_for
 from musigma.types import ConfigError, ImageError
 
 

@@ -39,7 +39,9 @@ def nodes(package) -> dict:
 @pytest.fixture
 def tiny(tmp_path, monkeypatch) -> Path:
     """Tiny weights with a sigma branch and a calibration, in a file."""
-    monkeypatch.setattr("musigma.app.restorer.default_engine", lambda: "torch")  # starts quickly
+    monkeypatch.setattr(
+        "musigma.restoration.interactive.default_engine", lambda: "torch"
+    )  # starts quickly
     network = build("edsr-baseline", 2, sigma=True)
     path = tmp_path / "tiny.safetensors"
     musigma.save(path, Model(network=network, name="tiny", calibration=CALIBRATION))

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from musigma.app.box_statistics import Box
 from musigma.napari_plugin.measure import box_in_words, box_of, pixel_at, value_in_words
 from musigma.restoration.restore_array import RestoredArray
 from musigma.types import ConfigError
+from musigma.uncertainty.box_statistics import Box
 
 
 def restored(**changes: object) -> RestoredArray:

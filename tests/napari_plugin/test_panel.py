@@ -50,7 +50,9 @@ def tiny(tmp_path_factory) -> Path:
 @pytest.fixture
 def panel(application, tiny, tmp_path, monkeypatch) -> Iterator[panel_module.Panel]:
     """A panel that is set to tiny weights, beside a viewer without a window."""
-    monkeypatch.setattr("musigma.app.restorer.default_engine", lambda: "torch")  # starts quickly
+    monkeypatch.setattr(
+        "musigma.restoration.interactive.default_engine", lambda: "torch"
+    )  # starts quickly
     monkeypatch.setenv("NAPARI_CONFIG", str(tmp_path / "settings.yaml"))
     from napari.components import ViewerModel
 

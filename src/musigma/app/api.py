@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from musigma._version import __version__
-from musigma.app.box_statistics import box_statistics, in_words
 from musigma.app.job_queue import JobQueue, Ticket
 from musigma.app.limits import BusyError, CancelledError, Limits, RefusedError
-from musigma.app.restorer import MEDIA_TYPES, Restorer, RestoreRequest, Result, weights_for
+from musigma.app.restorer import MEDIA_TYPES, Restorer, RestoreRequest, Result
 from musigma.app.workspace import Workspace
 from musigma.images.image_io import open_image, read_image
 from musigma.model import Model
 from musigma.restoration.error_maps import read_error_map
+from musigma.restoration.interactive import weights_for
 from musigma.restoration.measure import predict_around
 from musigma.types import ConfigError, MusigmaError, nearest
+from musigma.uncertainty.box_statistics import box_statistics, in_words
 from musigma.uncertainty.quantities import parse_box
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from musigma.app import words
 from musigma.app.api import POLL_SECONDS, Service, keep_for_boxes
 from musigma.app.job_queue import Ticket
 from musigma.app.limits import CancelledError
-from musigma.app.restorer import DEFAULT_WEIGHTS, RestoreRequest, Result, weights_for
+from musigma.app.restorer import RestoreRequest, Result
 from musigma.model import load
+from musigma.restoration.interactive import DEFAULT_WEIGHTS, weights_for
 from musigma.restoration.viewer import template
 from musigma.types import ConfigError, MusigmaError
 

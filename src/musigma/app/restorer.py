@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import tile_for_memory
 from musigma.restoration.error_maps import describe, error_map_writer
+from musigma.restoration.interactive import DEFAULT_WEIGHTS, TILE, default_engine
 from musigma.restoration.options import Options
 from musigma.restoration.picture_job import Job, read_picture
 from musigma.restoration.restore_file import compute_strips, write_results
@@ -32,10 +32,6 @@ from musigma.restoration.restored import Restored
 from musigma.restoration.viewer.data import error_colours
 from musigma.types import ConfigError, ImageError, Prediction, nearest
 from musigma.uncertainty.calibration import Calibration
-
-DEFAULT_WEIGHTS = "photo"
-TILE = 512
-"""Largest side of a tile: one takes some seconds, which is how often progress is seen."""
 
 NUM_MODELS = 3
 """Models that are kept in memory with their engines."""
@@ -91,29 +87,6 @@ class RestoreRequest:
         except ValueError as error:
             raise ConfigError(f"scale and noise_std are numbers: {error}") from error
         return cls(scale=scale, weights=values.get("weights", DEFAULT_WEIGHTS), noise_std=level)
-
-
-def weights_for(scale: int) -> list[str]:
-    """Return the names of the shipped weights of a scale, those for photographs first.
-
-    Example:
-        >>> weights_for(2)[0]
-        'photo'
-    """
-    names = [name for name, scales in shipped_weights().items() if scale in scales]
-    return sorted(names, key=lambda name: (name != DEFAULT_WEIGHTS, name))
-
-
-def default_engine() -> str:
-    """Return the fastest engine that computes in float32, as the calibrations ask for."""
-    needed = ("onnx", "onnxscript", "openvino")
-    return "openvino" if all(find_spec(name) is not None for name in needed) else "torch"
-
-
-def quick_engine(model: Model) -> Engine:
-    """Return what runs a model in float32: `default_engine` for shipped networks on a CPU."""
-    is_shipped = model.name in shipped_weights() and model.onnx is None
-    return model.engine(default_engine() if is_shipped and model.device.type == "cpu" else None)
 
 
 @contextmanager

@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musigma.app.box_statistics import box_statistics, in_words
 from musigma.restoration.array_source import Index
 from musigma.restoration.restore_array import RestoredArray
 from musigma.types import ConfigError
+from musigma.uncertainty.box_statistics import box_statistics, in_words
 from musigma.uncertainty.quantities import Box
 
 _NUMBER = ".4g"

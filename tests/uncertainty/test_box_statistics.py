@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from musigma.app.box_statistics import box_statistics
 from musigma.types import ConfigError
+from musigma.uncertainty.box_statistics import box_statistics
 from musigma.uncertainty.quantities import Box, parse_box
 
 
