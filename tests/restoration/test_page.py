@@ -13,8 +13,8 @@ from musigma.restoration.viewer import data as viewer_data
 from musigma.restoration.viewer.page import write_page
 from musigma.restoration.viewer.tiles import Layer, error_level, level_factors
 from musigma.types import ConfigError, ImageError, Prediction
-from studies.page_size import data_of, make_page, measure, photo
-from studies.page_size import stored_samples as samples_of
+from studies.measurements.page_size import data_of, make_page, measure, photo
+from studies.measurements.page_size import stored_samples as samples_of
 
 
 def random(*shape, top=1.0, seed=0):
@@ -221,7 +221,7 @@ def test_a_result_beyond_the_limit_is_shrunk_and_the_page_says_so(tmp_path, monk
 
 @pytest.mark.parametrize("scale", [1, 2])
 def test_three_megapixels_take_three_megabytes(tmp_path, scale):
-    """The bar is 12 MB for 12 megapixels; `studies/page_size.py` measures such a page."""
+    """The bar is 12 MB for 12 megapixels; `studies.measurements.page_size` measures such a page."""
     shown = make_page(tmp_path / "a.html", height=1500, width=2000, scale=scale)
     page = (tmp_path / "a.html").read_text()
     measured = measure(page, shown)

@@ -8,7 +8,7 @@ import torch
 
 from helpers.runs import small_recipe, small_step
 from musigma.functional.objectives import gaussian_nll, laplace_nll, sigma_quantile
-from studies.study_recipes import load_study_recipe
+from studies.training_runs.study_recipes import load_study_recipe
 
 BASELINES = ("baseline-gaussian", "baseline-laplace", "baseline-quantile", "baseline-dropout")
 

@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from studies.joint_head import parse
+from studies.shipped_weights.joint_head import parse
 
 CAMPAIGN = Path(__file__).parents[2] / "studies" / "campaign.toml"
 
