@@ -115,6 +115,22 @@ def make_engine(network: Network, name: str, *, report: Report = lambda _: None)
     return TorchEngine(network, **_SETTINGS[name], graph=on_gpu and half)
 
 
+def make_onnx_engine(content: bytes, name: str) -> Engine:
+    """Return the engine of a name for a model of which only an ONNX file exists.
+
+    Args:
+        content: Of the ONNX file.
+        name: ``onnx``, ``openvino``, or ``auto`` for ``onnx``.
+    """
+    if name in ("onnx", "auto"):
+        return OnnxEngine(content)
+    if name == "openvino":
+        return OpenVinoEngine(content)
+    raise ConfigError(
+        f"a model from an ONNX file runs by the engines onnx and openvino, not by {name}"
+    )
+
+
 def _engine_of_black_box(network: Network, name: str) -> Engine:
     if name not in ("auto", "torch"):
         raise ConfigError(
