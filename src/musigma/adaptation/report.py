@@ -23,7 +23,7 @@ from musigma.evaluation.record import Record
 from musigma.evaluation.restored_pairs import Progress, read_pair, restored_pairs
 from musigma.functional.color import match_channels, to_uint8
 from musigma.model import Model
-from musigma.restoration.viewer.template import fill_template
+from musigma.restoration.viewer.template import make_document
 from musigma.types import Prediction
 from musigma.uncertainty.calibration import describe_inputs
 
@@ -104,7 +104,8 @@ def write_report(path: Path, report: Report, *, progress: Progress | None = None
         _use(report),
     ]
     title = f"{report.model.name}: weights adapted to {report.held_back.name}"
-    document = fill_template("report.html", {"title": escape(title), "body": "\n".join(body)})
+    parts = {"title": escape(title), "body": "\n".join(body)}
+    document = make_document("report.html", parts, generator="musigma report")
     write_atomically(path, document.encode(errors="replace"))
 
 
