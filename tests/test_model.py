@@ -334,11 +334,11 @@ def test_the_mean_over_a_region_has_an_interval_that_grows_with_the_coverage():
         model.predict_joint(torch.rand(2, 3, 8, 8))
 
 
-def test_a_grey_picture_is_measured_like_a_colour_picture_with_equal_channels():
-    model, grey = load("edsr-baseline", scale=4), _small_input().mean(1, keepdim=True)
+def test_a_gray_picture_is_measured_like_a_color_picture_with_equal_channels():
+    model, gray = load("edsr-baseline", scale=4), _small_input().mean(1, keepdim=True)
     first, second = (
         model.predict_joint(image).mean_over((8, 16, 20, 12))
-        for image in (grey, grey.expand(1, 3, -1, -1))
+        for image in (gray, gray.expand(1, 3, -1, -1))
     )
     assert first == second
 

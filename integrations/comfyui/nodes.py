@@ -142,9 +142,9 @@ def restore_batch(
     results = []
     engine = quick_engine(model)
     for number, image in enumerate(images[..., :3]):
-        is_grey = image.shape[-1] == 1
-        values = (image[..., 0] if is_grey else image).detach().float().cpu().numpy()
-        source = ArraySource(name=f"picture {number + 1}", data=values, rgb=not is_grey)
+        is_gray = image.shape[-1] == 1
+        values = (image[..., 0] if is_gray else image).detach().float().cpu().numpy()
+        source = ArraySource(name=f"picture {number + 1}", data=values, rgb=not is_gray)
         part = _part_of(progress, number, len(images))
         results.append(restore_array(model, source, options, engine=engine, progress=part))
     return results

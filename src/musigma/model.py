@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from musigma.functional.equal_channels import grey_if_equal
+from musigma.functional.equal_channels import gray_if_equal
 from musigma.functional.noise import check_seed
 from musigma.functional.picture_statistics import measure
 from musigma.hub import (
@@ -248,7 +248,7 @@ class Model:
         reference = self.require_calibration().reference
         if reference is None:
             return []
-        statistics = measure(grey_if_equal(as_batch(image)))
+        statistics = measure(gray_if_equal(as_batch(image)))
         return unlike(Reference.from_dict(reference), statistics, noise_std=noise_std)
 
     def predict_joint(

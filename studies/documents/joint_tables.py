@@ -12,7 +12,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from musigma.evaluation.record import Record, load_record
-from musigma.restoration.figures import COLOURS, INK, style, write_picture
+from musigma.restoration.figures import COLORS, INK, style, write_picture
 
 KINDS = ("box 4", "box 8", "box 16", "box 32", "profile 16", "channel 8", "difference 8")
 SIDES = (4, 8, 16, 32)
@@ -110,9 +110,9 @@ def draw_boxes(record: Record) -> Figure:
     intervals = record.result[name]["intervals"]
     figure = Figure((7.2, 2.9), layout="constrained")
     coverage, width = figure.subplots(1, 2)
-    for colour, (title, rule) in zip(COLOURS, RULES.items(), strict=False):
+    for color, (title, rule) in zip(COLORS, RULES.items(), strict=False):
         rows = [intervals[rule][f"box {side}"] for side in SIDES]
-        options: Any = {"color": colour, "marker": "o", "label": title}
+        options: Any = {"color": color, "marker": "o", "label": title}
         coverage.plot(SIDES, [100 * row["coverage"] for row in rows], **options)
         width.plot(SIDES, [row["width"] for row in rows], **options)
     coverage.axhline(100 * record.protocol["coverage"], color=INK, linewidth=0.8, linestyle="--")

@@ -65,7 +65,7 @@ def enlarge(source: Path, folder: Path, model: Path, *words: str) -> dict[str, f
 def compare(source: Path, result: Path, model: Path) -> dict[str, int]:
     """Count the 8-bit samples that differ from the network on crops, at 25 places."""
     network = load(model, scale=2).network
-    small, large = open_image(source).colours, open_image(result).colours
+    small, large = open_image(source).colors, open_image(result).colors
     height, width = small.shape[2:]
     differ = samples = 0
     for top in np.linspace(0, height - PIECE, 5).astype(int):

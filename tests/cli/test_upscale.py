@@ -55,16 +55,16 @@ def srgb():
 
 def test_formats_are_kept(musigma, weights, tmp_path):
     folder, out = tmp_path / "in", tmp_path / "out"
-    colour = torch.from_numpy(PIXELS.copy()).permute(2, 0, 1)[None] / 255
-    grey = colour[:, :1]
-    write_image(folder / "deep.png", colour, ImageMeta(bits=16, icc_profile=srgb()))
-    write_image(folder / "deep-grey.tif", grey, ImageMeta(bits=16))
-    write_image(folder / "alpha.png", colour, ImageMeta(alpha=grey))
-    write_image(folder / "grey.png", grey)
-    write_image(folder / "grey.jpg", grey)
-    write_image(folder / "photo.jpeg", colour, ImageMeta(icc_profile=srgb()))
-    write_image(folder / "web.webp", colour, ImageMeta(alpha=grey))
-    write_image(folder / "old.bmp", colour)
+    color = torch.from_numpy(PIXELS.copy()).permute(2, 0, 1)[None] / 255
+    gray = color[:, :1]
+    write_image(folder / "deep.png", color, ImageMeta(bits=16, icc_profile=srgb()))
+    write_image(folder / "deep-grey.tif", gray, ImageMeta(bits=16))
+    write_image(folder / "alpha.png", color, ImageMeta(alpha=gray))
+    write_image(folder / "grey.png", gray)
+    write_image(folder / "grey.jpg", gray)
+    write_image(folder / "photo.jpeg", color, ImageMeta(icc_profile=srgb()))
+    write_image(folder / "web.webp", color, ImageMeta(alpha=gray))
+    write_image(folder / "old.bmp", color)
     Image.fromarray(PIXELS).convert("CMYK").save(folder / "press.jpg")
     assert musigma("upscale", folder, "-o", out, "--model", weights).code == 0
     assert names(out) == names(folder)

@@ -43,10 +43,10 @@ def imresize_matrix(length, result, factor):
     mirror = [*range(1, length + 1), *range(length, 0, -1)]
     matrix = np.zeros((result, length))
     for row in range(1, result + 1):
-        centre = row / factor + 0.5 * (1 - 1 / factor)
-        left = math.floor(centre - width / 2)
+        center = row / factor + 0.5 * (1 - 1 / factor)
+        left = math.floor(center - width / 2)
         for tap in range(left, left + math.ceil(width) + 2):
-            matrix[row - 1, mirror[(tap - 1) % (2 * length)] - 1] += cubic(shrink * (centre - tap))
+            matrix[row - 1, mirror[(tap - 1) % (2 * length)] - 1] += cubic(shrink * (center - tap))
     return matrix / matrix.sum(1, keepdims=True)
 
 

@@ -17,8 +17,8 @@ def chunk(name: bytes, data: bytes, checksum: int | None = None) -> bytes:
 def png_header(
     width: int, height: int, bits: int, channels: int, interlaced: bool = False
 ) -> bytes:
-    colour_type = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
-    fields = struct.pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, interlaced)
+    color_type = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    fields = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, interlaced)
     return SIGNATURE + chunk(b"IHDR", fields)
 
 

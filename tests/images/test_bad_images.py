@@ -91,7 +91,7 @@ def jpeg_of_scans(num_scans):
 
 
 def tiff_of_pages(num_pages, *, sign="<", big=False):
-    """Return a TIFF of one grey pixel on each page; all have the same entries."""
+    """Return a TIFF of one gray pixel on each page; all have the same entries."""
     offset, entry = ("Q", "HHQQ") if big else ("I", "HHII")
     magic = {"<": b"II", ">": b"MM"}[sign] + struct.pack(f"{sign}H", 43 if big else 42)
     magic += struct.pack(f"{sign}HH", 8, 0) if big else b""
@@ -114,7 +114,7 @@ def tiff_of_pages(num_pages, *, sign="<", big=False):
 
 def declared(format_name, width, height):
     """A file of a few bytes that declares a large picture."""
-    if format_name == "WEBP":  # one colour: a lossless WebP needs no bytes for pixels
+    if format_name == "WEBP":  # one color: a lossless WebP needs no bytes for pixels
         bits = (width - 1) | (height - 1) << 14
         body = b"VP8L" + struct.pack("<I", 10) + b"\x2f" + struct.pack("<I", bits) + bytes(5)
         return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
@@ -438,8 +438,8 @@ def test_folder_that_may_not_be_written(tmp_path, monkeypatch, code):
     assert f"could not be written ({os.strerror(code)})" in refused(tmp_path / "a.png")
 
 
-def test_grey_corners_are_no_missing_data(tmp_path):
-    """The grey of missing blocks is also a colour; pictures that have it are read."""
+def test_gray_corners_are_no_missing_data(tmp_path):
+    """The gray of missing blocks is also a color; pictures that have it are read."""
     pixels = PIXELS.copy()
     pixels[16:] = 128
     for options in ({}, {"progressive": True}, {"subsampling": 0}, {"quality": 40}):
@@ -475,7 +475,7 @@ def test_memory_is_compared_before_decoding(tmp_path):
     with pytest.raises(ImageError) as caught:
         open_image(path, memory=10 * 2**20)
     assert "decoding it needs 12 MiB, and 10 are allowed; set `memory`" in one_line(caught, path)
-    assert open_image(path, memory=12 * 2**20).colours.shape == (1, 3, 1000, 1000)
+    assert open_image(path, memory=12 * 2**20).colors.shape == (1, 3, 1000, 1000)
 
 
 def test_libtiff_prints_nothing(tmp_path, capfd):

@@ -123,7 +123,7 @@ def test_sigma_is_multiplied_and_the_limit_decides_what_is_unsure(nodes, tiny):
 
 
 @pytest.mark.parametrize("channels", [1, 4])
-def test_grey_pictures_and_opacity_give_colours(nodes, tiny, channels):
+def test_gray_pictures_and_opacity_give_colors(nodes, tiny, channels):
     mean, sigma, unsure, _ = restored(nodes, tiny, pictures(1, 9, 10, channels))
     assert mean.shape == sigma.shape == (1, 18, 20, 3)
     assert unsure.shape == (1, 18, 20)

@@ -76,7 +76,7 @@ def test_errors_come_back_as_near_as_the_page_says(tmp_path):
 @pytest.mark.parametrize(
     ("level", "top"), [(0.011, 0.02), (0.3, 0.3), (1, 1), (6.1, 8), (8.5, 10), (11, 20), (0, 1)]
 )
-def test_colour_scale_ends_at_a_round_level(tmp_path, level, top):
+def test_color_scale_ends_at_a_round_level(tmp_path, level, top):
     mean = torch.zeros(1, 1, 5, 4)
     sigma = torch.full_like(mean, level / 255 * (1 - 1e-6))
     page = written(tmp_path, before=mean, prediction=Prediction(mean, sigma))
@@ -170,7 +170,7 @@ def test_strange_titles_stay_titles(tmp_path):
     assert summary["title"] == title
 
 
-def test_grey_denoiser_without_sigma(tmp_path):
+def test_gray_denoiser_without_sigma(tmp_path):
     mean = random(1, 1, 37, 31)
     page = written(tmp_path, before=mean + 0.1, prediction=Prediction(mean))
     data = data_of(page)

@@ -263,7 +263,7 @@ def _strip(report: Report, example: Example) -> str:
     assert sigma is not None
     std = report.model.require_calibration().std(sigma)
     error = (mean - truth).abs()
-    top = max(float(np.quantile(_grey(each), 0.995)) for each in (error, std)) or 1.0
+    top = max(float(np.quantile(_gray(each), 0.995)) for each in (error, std)) or 1.0
     noisy = report.noisy is not None
     figures = {
         "input": _picture(example.window.of(degraded)),
@@ -387,11 +387,11 @@ def _picture(image: Tensor) -> str:
 def _map(values: Tensor, top: float) -> str:
     from matplotlib import colormaps
 
-    colours = colormaps["inferno"](np.clip(_grey(values) / top, 0, 1))[..., :3]
-    return _png((255 * colours + 0.5).astype(np.uint8))
+    colors = colormaps["inferno"](np.clip(_gray(values) / top, 0, 1))[..., :3]
+    return _png((255 * colors + 0.5).astype(np.uint8))
 
 
-def _grey(values: Tensor) -> Any:
+def _gray(values: Tensor) -> Any:
     return values[0].mean(0).double().numpy()
 
 

@@ -128,8 +128,8 @@ def joint_box(
     unknown_noise = model.takes_noise_level and noise_std is None
     if model.calibration is None or model.calibration.joint is None or unknown_noise:
         return None
-    colours = open_image(source).colours
-    prediction, (box,) = predict_around(model, colours, [parse_box(text)], noise_std=noise_std)
+    colors = open_image(source).colors
+    prediction, (box,) = predict_around(model, colors, [parse_box(text)], noise_std=noise_std)
     channels = range(prediction.mean.shape[1])
     quantities = [prediction.mean_over(box, channel=channel) for channel in channels]
     return {

@@ -29,7 +29,7 @@ from musigma.restoration.options import Options
 from musigma.restoration.picture_job import Job, read_picture
 from musigma.restoration.restore_file import compute_strips, write_results
 from musigma.restoration.restored import Restored
-from musigma.restoration.viewer.data import error_colours
+from musigma.restoration.viewer.data import error_colors
 from musigma.types import ConfigError, ImageError, Prediction, nearest
 from musigma.uncertainty.calibration import Calibration
 
@@ -139,7 +139,7 @@ class Restorer:
     def warm_up(self) -> None:
         """Load default weights, engine and packages, so that the first request is quick."""
         self.engine(self.model(DEFAULT_WEIGHTS, 2))
-        error_colours()  # imports matplotlib
+        error_colors()  # imports matplotlib
 
     def restore(
         self,
@@ -241,7 +241,7 @@ def _with_noise(options: Options, model: Model, noise_std: float | None) -> Opti
 
 def _with_small_tiles(job: Job) -> Job:
     """Let tiles be no larger than `TILE`; the memory that the picture leaves may ask for less."""
-    options, width = job.options, job.picture.colours.shape[3]
+    options, width = job.options, job.picture.colors.shape[3]
     side = tile_for_memory(job.model.network, memory=options.memory, width=width)
     job.options = dataclasses.replace(options, tile=min(TILE, side))
     return job
@@ -266,7 +266,7 @@ class _Tap(ExitStack):
         super().__init__()
         self.path = job.output.with_suffix(".sigma.png")
         self._job = job
-        _, _, height, width = job.picture.colours.shape
+        _, _, height, width = job.picture.colors.shape
         self._size = (job.model.scale * height, job.model.scale * width)
         self._preview = Preview(self._size, show) if show else None
         self._writer: RowWriter | None = None

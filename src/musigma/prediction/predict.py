@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from musigma.functional.color import match_channels
-from musigma.functional.equal_channels import grey_if_equal
+from musigma.functional.equal_channels import gray_if_equal
 from musigma.images.conversion import ImageLike, as_batch
 from musigma.networks import Network
 from musigma.prediction.engines.base import Engine
@@ -29,7 +29,7 @@ from musigma.types import ConfigError, ImageError, Prediction
 DEFAULT_MEMORY = 2 * 2**30
 Progress = Callable[[int, int], None]
 
-GREY_NOISE_FACTOR = math.sqrt(3)
+GRAY_NOISE_FACTOR = math.sqrt(3)
 """By how much the noise level that a color network is told is raised for a gray picture.
 
 The network sees the picture three times, with the same noise each time. It has learned noise that
@@ -123,19 +123,19 @@ def predict_strips(
     `predict`, with two differences: the image is ``(1, C, H, W)`` float32 in ``[0, 1]``, and a gray
     result is repeated to `num_channels` channels.
     """
-    is_grey = _is_grey(network, image)
-    num_channels = num_channels or (1 if is_grey else network.out_channels)
-    if network.takes_noise_level and not is_grey:
-        image = grey_if_equal(image)
-        is_grey = image.shape[1] < network.out_channels
-    if is_grey and noise_std is not None:
-        noise_std *= GREY_NOISE_FACTOR
+    is_gray = _is_gray(network, image)
+    num_channels = num_channels or (1 if is_gray else network.out_channels)
+    if network.takes_noise_level and not is_gray:
+        image = gray_if_equal(image)
+        is_gray = image.shape[1] < network.out_channels
+    if is_gray and noise_std is not None:
+        noise_std *= GRAY_NOISE_FACTOR
     return Strips(
         network,
         _with_noise_level(network, image, noise_std),
         num_channels=num_channels,
         engine=TorchEngine(network) if engine is None else engine,
-        is_grey=is_grey,
+        is_gray=is_gray,
         tile=tile,
         memory=memory,
         progress=progress,
@@ -159,13 +159,13 @@ class Strips(Iterator[Prediction]):
         *,
         engine: Engine,
         num_channels: int | None = None,
-        is_grey: bool = False,
+        is_gray: bool = False,
         tile: int | None = None,
         memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
     ) -> None:
         self.network, self.image, self.engine = network, image, engine
-        self.is_grey, self.tile, self.memory = is_grey, tile, memory
+        self.is_gray, self.tile, self.memory = is_gray, tile, memory
         self.progress = progress
         height, width = image.shape[-2:]
         self.num_channels = num_channels or network.out_channels
@@ -196,11 +196,11 @@ class Strips(Iterator[Prediction]):
         )
 
     def _generate(self, height: int, width: int) -> Iterator[Prediction]:
-        stitcher = Stitcher(self.network, height, width, is_grey=self.is_grey)
+        stitcher = Stitcher(self.network, height, width, is_gray=self.is_gray)
         num_pixels = self.memory // bytes_per_pixel(self.network) if self.engine.batches else 0
         num_done = 0
         for batch in _batches(self._tiles, num_pixels):
-            pieces = torch.cat([_read(self.image, tile, is_grey=self.is_grey) for tile in batch])
+            pieces = torch.cat([_read(self.image, tile, is_gray=self.is_gray) for tile in batch])
             for tile, result in zip(batch, self._run(pieces), strict=True):
                 strip = stitcher.paste(tile, result)
                 num_done += 1
@@ -287,12 +287,12 @@ def with_noise_map(image: Tensor, noise_std: float) -> Tensor:
     return torch.cat([image, level], dim=1)
 
 
-def _is_grey(network: Network, image: Image) -> bool:
+def _is_gray(network: Network, image: Image) -> bool:
     """Say whether a gray image meets a color network, or why image and network do not fit."""
     shape = tuple(image.shape)
     if len(shape) != 4 or shape[0] != 1 or 0 in shape:
         raise ImageError(f"expected one image (1, C, H, W), got shape {shape}")
-    num_colours = network.in_channels - network.takes_noise_level
+    num_colors = network.in_channels - network.takes_noise_level
     if shape[1] == 1 and network.out_channels == 3:
         return True
     if shape[1] == 3 and network.out_channels == 1:
@@ -300,15 +300,15 @@ def _is_grey(network: Network, image: Image) -> bool:
             "the image has colors and the network is for gray ones; use a network for color, "
             "such as drunet, or turn the image into gray"
         )
-    if shape[1] != num_colours:
-        raise ImageError(f"the network takes {num_colours} channels and the image has {shape[1]}")
+    if shape[1] != num_colors:
+        raise ImageError(f"the network takes {num_colors} channels and the image has {shape[1]}")
     return False
 
 
-def _read(image: Image, tile: Tile, *, is_grey: bool) -> Tensor:
+def _read(image: Image, tile: Tile, *, is_gray: bool) -> Tensor:
     rows, columns = tile.rows, tile.columns
     piece = image[..., rows.read_start : rows.read_stop, columns.read_start : columns.read_stop]
-    if is_grey:
+    if is_gray:
         piece = torch.cat([match_channels(piece[:, :1], 3), piece[:, 1:]], dim=1)
     return piece
 

@@ -5,7 +5,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from musigma.functional.equal_channels import grey_if_equal
+from musigma.functional.equal_channels import gray_if_equal
 from musigma.functional.noise import NoiseEstimate
 from musigma.functional.picture_statistics import PictureStatistics, Windowed, measure
 from musigma.images.image_io import MAX_PIXELS, ImageMeta, OpenedImage, open_image
@@ -58,7 +58,7 @@ class Job:
     @property
     def enlarged_size(self) -> tuple[int, int]:
         """Height and width of what the network gives."""
-        height, width = self.picture.colours.shape[2:]
+        height, width = self.picture.colors.shape[2:]
         return height * self.model.scale, width * self.model.scale
 
     @property
@@ -81,14 +81,14 @@ def read_picture(
         memory=options.memory,
     )
     options = replace(options, memory=memory_for_tiles(model, source, picture, options))
-    seen = grey_if_equal(picture.colours)
+    seen = gray_if_equal(picture.colors)
     statistics = measure(seen)
     noise = _measure_noise(model, source, seen, statistics, options)
     if options.estimate_noise:
         options = replace(options, noise_std=noise.std)
     if engine is not None:
         options = with_engine_name(options, engine)
-    height, width = picture.colours.shape[2:]
+    height, width = picture.colors.shape[2:]
     enlarged = (height * model.scale, width * model.scale)
     size = fitted_size(enlarged, options.size)
     return Job(

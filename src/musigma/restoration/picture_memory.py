@@ -28,8 +28,8 @@ def memory_for_tiles(
     model: Model, source: ImageSource, picture: OpenedImage, options: Options
 ) -> int:
     """Return what a picture and its result leave of the memory, which the tiles may use."""
-    height, width = picture.colours.shape[2:]
-    taken = sum(part.num_bytes for part in (picture.colours, picture.alpha) if part is not None)
+    height, width = picture.colors.shape[2:]
+    taken = sum(part.num_bytes for part in (picture.colors, picture.alpha) if part is not None)
     taken += output_bytes(model, source, options, height * width)
     rest = options.memory - max(taken, options.picture_memory)
     least = least_memory_for_tiles(model.network, width=width)

@@ -25,7 +25,7 @@ def warnings_of(job: Job) -> list[str]:
             f"It holds {meta.num_frames} frames, and the first one was used; --frame chooses."
         )
     if meta.format == "TIFF" and meta.bits == 16 and meta.channels == 1:
-        warnings += _range_warnings(job.picture.colours)
+        warnings += _range_warnings(job.picture.colors)
     if options.estimate_noise and not job.noise.is_white:
         warnings.append(
             f"The noise, of about {job.noise.std:.3g} levels, is not white: JPEG or smoothing has "

@@ -118,9 +118,9 @@ def compute_strips(
     job: Job, engine: Engine, *, progress: Progress | None = None
 ) -> Generator[Prediction, None, None]:
     """Yield the restored picture from top to bottom, several rows at a time."""
-    colours = job.picture.colours
+    colors = job.picture.colors
     try:
-        strips = restore_image(job.model, colours, job.options, engine=engine, progress=progress)
+        strips = restore_image(job.model, colors, job.options, engine=engine, progress=progress)
         if job.size == job.enlarged_size:
             yield from strips
         else:

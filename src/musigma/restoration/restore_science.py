@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musigma.functional.equal_channels import grey_if_equal
+from musigma.functional.equal_channels import gray_if_equal
 from musigma.functional.noise import NoiseEstimate
 from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.functional.resize import resize
@@ -38,7 +38,7 @@ from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.noise_level import measure_noise
 from musigma.restoration.options import Options, calibration_for, with_engine_name
-from musigma.restoration.plane_groups import NormalisedPlanes, plan_groups
+from musigma.restoration.plane_groups import NormalizedPlanes, plan_groups
 from musigma.restoration.promise import Promise, science_promise
 from musigma.restoration.restore_image import restore_image
 from musigma.types import ImageError, Prediction
@@ -199,7 +199,7 @@ class _Task:
     calibration: Calibration | None
     ranges: dict[int, ValueRange]
     samples: list[Sampled]
-    groups: list[NormalisedPlanes]
+    groups: list[NormalizedPlanes]
     record: ScienceRecord
     noise: NoiseEstimate
     promise: Promise | None
@@ -225,11 +225,11 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
         image, sampled, planes, given=options.value_range, of_weights=normalisation
     )
     fills = {p: ranges[p].low if s is None else s.median for p, s in sampled.items()}
-    groups = [NormalisedPlanes(image, group, ranges, fills) for group in planes]
+    groups = [NormalizedPlanes(image, group, ranges, fills) for group in planes]
     options = with_engine_name(options, engine)
     options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
     looked_at = groups[0] if groups[0].shape[1] in (1, 3) else groups[0].first_plane()
-    seen = grey_if_equal(looked_at)
+    seen = gray_if_equal(looked_at)
     statistics = measure(seen)
     noise = measure_noise(
         seen,
@@ -280,7 +280,7 @@ def _restore_groups(
 
 
 def _write_strip(
-    task: _Task, planes: NormalisedPlanes, strip: Prediction, top: int, writer: PlaneWriter
+    task: _Task, planes: NormalizedPlanes, strip: Prediction, top: int, writer: PlaneWriter
 ) -> None:
     """Write the rows of a group in the units of the file, a few at a time."""
     for start in range(0, strip.mean.shape[2], BAND):
@@ -296,7 +296,7 @@ def _write_strip(
 
 
 def _in_units(
-    task: _Task, planes: NormalisedPlanes, plane: int, mean: Tensor, top: int
+    task: _Task, planes: NormalizedPlanes, plane: int, mean: Tensor, top: int
 ) -> tuple[Values, NDArray[np.bool_]]:
     """Return values in the units of the file, with NaN where they are missing, and where that is.
 
@@ -307,7 +307,7 @@ def _in_units(
     before = _source_rows(task.image, plane, top, top + len(mean), scale)
     values = mean.double().numpy() * value_range.span + value_range.low
     if scale == 1:
-        seen = planes.normalised(plane, before)
+        seen = planes.normalized(plane, before)
         unchanged = np.abs(mean.numpy() - seen) <= np.spacing(np.abs(seen))
         values = np.where(unchanged, before, values)
     # Infinite values are no measurements, and a network cannot see them.

@@ -33,7 +33,7 @@ def test_parameters_by_hand(name, channels, num_layers):
 
 
 def test_official_names():
-    # The keys of a released file for grey images at level 25 (KAIR, models/network_dncnn.py).
+    # The keys of a released file for gray images at level 25 (KAIR, models/network_dncnn.py).
     state = weights_of(create("dncnn", scale=1))
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 34

@@ -13,12 +13,12 @@ from musigma.networks.weights_file import weights_of
 
 
 def test_srcnn_parameters_by_hand():
-    # 9-5-5 with three colours; with one, the weights are the 57K (57,184) that tables print.
+    # 9-5-5 with three colors; with one, the weights are the 57K (57,184) that tables print.
     assert card("srcnn", scale=2).params == (243 + 1) * 64 + (64 * 25 + 1) * 32 + (32 * 25 + 1) * 3
 
 
 def test_fsrcnn_parameters_by_hand():
-    # FSRCNN(56, 12, 4) of Dong et al. 2016 (12K with one colour), a PReLU slope per channel.
+    # FSRCNN(56, 12, 4) of Dong et al. 2016 (12K with one color), a PReLU slope per channel.
     head = (75 + 1) * 56 + 56
     mapping = (56 + 1) * 12 + 12 + 4 * ((12 * 9 + 1) * 12 + 12) + (12 + 1) * 56 + 56
     assert card("fsrcnn", scale=3).params == head + mapping + 56 * 81 * 3 + 3

@@ -228,12 +228,12 @@ def sample_tile(network: Network, height: int, width: int) -> Tensor:
     """
     down, right = torch.arange(height)[:, None] / 2, torch.arange(width)[None, :] / 2
     edges = torch.sign(torch.sin(down / 17))
-    colours = [
+    colors = [
         0.5 + 0.4 * edges * torch.sin(right / (3 + number) + down**2 / (40 + number))
         for number in range(network.out_channels)
     ]
     maps = [torch.full((height, width), 25 / 255)] * network.takes_noise_level
-    return torch.stack([*colours, *maps])[None]
+    return torch.stack([*colors, *maps])[None]
 
 
 def _half_on_cpu() -> list[str]:

@@ -149,7 +149,7 @@ def _problems(problems: Sequence[str]) -> str:
 
 
 def _card(entry: Entry) -> str:
-    # The colours of each error map have a scale of their own.
+    # The colors of each error map have a scale of their own.
     scale = "" if entry.error_top is None else f", 0 to {entry.error_top:g}"
     captions = {"input": "Input", "result": "Result", "error": f"Error{scale}"}
     # The dot keeps a name such as "javascript:x.html" a path.
