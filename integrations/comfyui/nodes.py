@@ -14,7 +14,7 @@ from torch import Tensor
 
 from musigma.model import Model, load
 from musigma.networks.weights_file import shipped_weights
-from musigma.prediction.predict import Progress
+from musigma.prediction.predict import Progress, progress_of_part
 from musigma.restoration.array_source import ArraySource
 from musigma.restoration.interactive import TILE, quick_engine
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
@@ -145,7 +145,7 @@ def restore_batch(
         is_gray = image.shape[-1] == 1
         values = (image[..., 0] if is_gray else image).detach().float().cpu().numpy()
         source = ArraySource(name=f"picture {number + 1}", data=values, rgb=not is_gray)
-        part = _part_of(progress, number, len(images))
+        part = progress_of_part(progress, number, len(images))
         results.append(restore_array(model, source, options, engine=engine, progress=part))
     return results
 
@@ -180,12 +180,6 @@ def _as_image(values: np.ndarray[Any, Any]) -> Tensor:
     """Return ``(H, W, 3)``."""
     tensor = torch.from_numpy(values.astype(np.float32))
     return tensor if tensor.ndim == 3 else tensor[..., None].expand(-1, -1, 3)
-
-
-def _part_of(progress: Progress | None, number: int, num_images: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(number * total + done, num_images * total)
 
 
 @contextmanager

@@ -99,7 +99,7 @@ def predict(
             engine=engine,
             tile=tile,
             memory=memory,
-            progress=_progress_of_batch(progress, index, len(batch)),
+            progress=progress_of_part(progress, index, len(batch)),
         )
         predictions.append(collect_strips(strips, strips.shape))
     return _concatenate(predictions)
@@ -243,11 +243,17 @@ def _require_network(network: object) -> None:
         raise ConfigError(f"predict takes a network, got {name}; a model has its own predict")
 
 
-def _progress_of_batch(progress: Progress | None, index: int, num_images: int) -> Progress | None:
-    """Return a callback for one image of a batch; all of them have as many tiles as this one."""
+def progress_of_part(progress: Progress | None, index: int, num_parts: int) -> Progress | None:
+    """Return a callback for one of several images; all of them have as many tiles as this one.
+
+    Args:
+        progress: Called with the number of tiles done and the number in all, over all images.
+        index: Of the image, from 0.
+        num_parts: How many images there are.
+    """
     if progress is None:
         return None
-    return lambda done, total: progress(index * total + done, num_images * total)
+    return lambda done, total: progress(index * total + done, num_parts * total)
 
 
 def _concatenate(predictions: list[Prediction]) -> Prediction:

@@ -34,7 +34,7 @@ from musigma.images.science.value_range import (
 )
 from musigma.model import Model
 from musigma.prediction.engines import Engine
-from musigma.prediction.predict import Progress
+from musigma.prediction.predict import Progress, progress_of_part
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.noise_level import measure_noise
 from musigma.restoration.options import Options, calibration_for, with_engine_name
@@ -266,7 +266,7 @@ def _restore_groups(
             planes,
             task.options,
             engine=engine,
-            progress=_progress_of(progress, index, len(task.groups)),
+            progress=progress_of_part(progress, index, len(task.groups)),
         )
         top = 0
         try:
@@ -454,12 +454,6 @@ def _warnings(task: _Task) -> list[str]:
         names = ", ".join(task.image.left_out)
         warnings.append(f"The result does not have these parts of the file: {names}.")
     return warnings
-
-
-def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(index * total + done, num_groups * total)
 
 
 def _named(image: ScienceImage, error: ImageError) -> ImageError:
