@@ -53,7 +53,7 @@ def test_a_model_is_called_with_an_image_of_any_form():
             assert_close(found, expected)
 
 
-def test_batches():
+def test_a_batch_gives_the_results_of_its_images():
     model = small_model()
     batch = image_for(model.network, 9, 7, num_images=3)
     found = model.predict(batch)
@@ -236,7 +236,7 @@ def test_the_file_gives_the_half_width(onnx_path):
     assert_close((torch.from_numpy(half_width),), (expected,))
 
 
-def test_what_an_onnx_file_cannot_do(onnx_path, tmp_path):
+def test_a_model_from_an_onnx_file_says_what_it_cannot_do(onnx_path, tmp_path):
     model = load(onnx_path)
     assert model.to("auto") is model.to("cpu") is model
     with pytest.raises(ConfigError, match="from an ONNX file runs on the CPU, not on cuda"):

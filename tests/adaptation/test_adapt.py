@@ -133,7 +133,7 @@ def test_the_report_is_one_file_that_runs_nothing(adapted, folder):
     assert "{{" not in page
 
 
-def test_what_is_done_is_said(adapted):
+def test_the_split_of_the_pictures_is_reported(adapted):
     assert adapted[1] == [
         "20 pictures: 4 for training, 3 for validation, 9 for calibration, 4 held back"
     ]

@@ -153,7 +153,7 @@ def test_half_precision_is_only_storage():
     assert torch.equal(resize(image, scale=0.5), resize(image.float(), scale=0.5).half())
 
 
-def test_sizes():
+def test_sides_of_the_result_are_rounded_up_as_matlab_does():
     image = torch.zeros(1, 1, 10, 31)
     # MATLAB rounds sides up; 10 * 1.1 is 11.000000000000002 in double precision and means 11.
     assert resize(image, scale=1.1).shape == (1, 1, 11, 35)

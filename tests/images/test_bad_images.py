@@ -419,7 +419,7 @@ class FullDisk(io.FileIO):
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp", "a.tif", "a.bmp"])
 @pytest.mark.parametrize("bits", [8, 16])
-def test_full_disk(tmp_path, monkeypatch, name, bits):
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch, name, bits):
     (tmp_path / name).write_bytes(b"what was there")
     real_open = Path.open
     monkeypatch.setattr(

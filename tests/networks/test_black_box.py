@@ -76,7 +76,7 @@ def test_only_the_engine_torch_runs_it():
             make_engine(network, name)
 
 
-def test_it_cannot_be_exported(tmp_path):
+def test_a_black_box_cannot_be_exported(tmp_path):
     with pytest.raises(ConfigError, match=r"an ONNX file cannot be written"):
         model_of(double).export(tmp_path / "net.onnx")
     with pytest.raises(ConfigError, match=r"a folder for the hub cannot be written"):

@@ -119,7 +119,7 @@ def test_results_are_plain_tensors_that_may_be_changed():
         ((1, 4, 5, 4), "takes 3 channels and the image has 4"),
     ],
 )
-def test_what_is_no_picture_for_the_network(shape, line):
+def test_images_that_do_not_fit_the_network_are_refused(shape, line):
     with pytest.raises(ImageError, match=line):
         predict(create("bicubic", scale=2), torch.zeros(shape))
 

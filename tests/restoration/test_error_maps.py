@@ -189,7 +189,7 @@ def test_bad_values_are_never_written(tmp_path, write, bad):
 
 
 @pytest.mark.parametrize("write", [write_error_map, draw_error_map])
-def test_bad_settings(tmp_path, write):
+def test_error_maps_of_unknown_quantity_suffix_or_shape_are_refused(tmp_path, write):
     values = random_errors()
     with pytest.raises(ConfigError, match="there is no quantity 'sgima'; did you mean 'sigma'"):
         write(tmp_path / "s.png", values, "sgima")

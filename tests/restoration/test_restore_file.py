@@ -34,7 +34,7 @@ def source_in(folder, name="a.png"):
     return ImageSource(folder / name, Path(name))
 
 
-def test_what_became_of_a_file(tmp_path):
+def test_the_outcome_names_files_and_size_and_the_result_is_that_of_predict(tmp_path):
     model, source = model_of(sigma=True), source_in(tmp_path)
     done = restore_file(model, source, Options(folder=tmp_path / "out", sigma=True))
     assert (done.source, done.output) == (source.path, tmp_path / "out" / "a.png")

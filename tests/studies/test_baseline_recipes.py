@@ -29,7 +29,7 @@ def test_they_differ_from_the_study_in_the_baseline_alone(name):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_they_train(name):
+def test_baseline_recipes_lower_their_loss(name):
     recipe = load_study_recipe(name)
     settings = {"num_blocks": 1, "width": 8, **recipe.settings}
     own = {key: getattr(recipe, key) for key in ("objective", "sigma", "clip")}

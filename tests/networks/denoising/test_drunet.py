@@ -13,7 +13,7 @@ TINY = {"widths": (8, 8, 12, 16), "num_blocks": 1}
 
 
 @pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
-def test_parameters(name):
+def test_parameters_are_the_published_ones(name):
     # Published as 32.64M; the two differ in 9 x 64 weights for each channel in or out.
     assert card(name, scale=1).params == {"drunet": 32_640_960, "drunet-grey": 32_638_656}[name]
 
@@ -73,7 +73,7 @@ def test_official_names(name):
 
 
 @pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
-def test_foreign_file(name, tmp_path):
+def test_a_file_saved_by_data_parallel_loads(name, tmp_path):
     ours = create(name, scale=1, **TINY).eval()
     torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")

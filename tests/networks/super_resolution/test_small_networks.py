@@ -39,7 +39,7 @@ def test_espcn_parameters_by_hand(scale):
         ("espcn", {"first_part.0.weight", "first_part.2.bias", "last_part.0.weight"}),
     ],
 )
-def test_names(name, keys):
+def test_key_names_are_the_official_ones(name, keys):
     assert keys <= weights_of(create(name, scale=2)).keys()
 
 
@@ -169,7 +169,7 @@ def test_the_names_of_another_implementation(tmp_path, name, names):
         assert torch.equal(model.network(degraded).mean, ours(degraded).mean)
 
 
-def test_the_9_1_5_form(tmp_path):
+def test_srcnn_9_1_5_is_recognized(tmp_path):
     theirs, run = srcnn_layers(2, kernel_size2=1)
     torch.save(theirs.state_dict(), tmp_path / "w.pth")
     network = load_file(tmp_path / "w.pth", scale=2).network
