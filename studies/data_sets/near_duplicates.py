@@ -24,7 +24,7 @@ SIDE = 16
 """A hash has the square of it in bits."""
 
 LIMIT = 32
-"""Pictures whose hashes differ in at most so many of the 256 bits are taken for the same."""
+"""Pictures whose hashes differ in at most this many of the 256 bits are taken for the same."""
 
 Hash = NDArray[np.bool_]
 

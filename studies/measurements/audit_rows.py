@@ -160,7 +160,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("record", type=Path)
     parser.add_argument("functions", nargs="*")
-    parser.add_argument("--step", type=int, default=3, help="audit one picture in so many")
+    parser.add_argument("--step", type=int, default=3, help="audit every N-th picture")
     parser.add_argument("--data", default="B100")
     parser.add_argument("--model", dest="model_name", default="edsr-baseline")
     main(**vars(parser.parse_args()))

@@ -91,7 +91,7 @@ class RestoreRequest:
 
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """Let torch use so many threads for a while.
+    """Limit the threads of torch for a while.
 
     Beside an engine with threads of its own, torch only turns samples into files. Its operations
     there are so short that its threads would spend more time on waiting for each other than on

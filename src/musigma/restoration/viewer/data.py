@@ -33,7 +33,7 @@ from musigma.types import ImageError
 Quantity = Literal["sigma", "half_width", "error"]
 
 LOSSLESS_PIXELS = 2**20
-"""A result with at most so many pixels is stored without loss."""
+"""A result with at most this many pixels is stored without loss."""
 
 MAX_PIXELS = 64_000_000
 """A result with more pixels is shown smaller, since a browser could not hold the page."""
@@ -59,7 +59,7 @@ class Resolution(NamedTuple):
     """How exactly the viewer reads, for 95 % of the pixels.
 
     Attributes:
-        value: Values of the result are off by at most so many levels of 255.
+        value: Values of the result are off by at most this many levels of 255.
         before: The same for the input.
         error: Errors are off by at most this share of themselves, and as many levels.
     """
