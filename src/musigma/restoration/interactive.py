@@ -1,4 +1,4 @@
-"""What programs share in which a person waits for the result: the app, napari, ComfyUI."""
+"""Choices for programs in which a person waits for the result: the app, napari, ComfyUI."""
 
 from importlib.util import find_spec
 
