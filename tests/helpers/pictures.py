@@ -54,3 +54,12 @@ def black_ink_profile() -> bytes:
     )
     header += bytes(12) + b"acsp" + bytes(28) + struct.pack(">3I", 0xF6D6, 0x10000, 0xD32D)
     return header.ljust(128, b"\0") + directory + table
+
+
+def one_line(caught, path):
+    """Return the text of an error, which is one line and begins with the path."""
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.isprintable()
+    assert line.startswith(f"{path}: ")
+    return line
