@@ -12,7 +12,8 @@ from typing import Any
 import gradio as gr  # noqa: TID253 (it reads the types of functions; the server imports this late)
 
 from musigma.app import words
-from musigma.app.api import POLL_SECONDS, Service, keep_for_boxes
+from musigma.app.api import POLL_SECONDS, Service
+from musigma.app.boxes import keep_for_boxes
 from musigma.app.job_queue import Ticket
 from musigma.app.limits import CancelledError
 from musigma.app.restorer import RestoreRequest, Result

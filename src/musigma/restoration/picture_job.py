@@ -154,10 +154,11 @@ def _promise(
     if calibration is None:
         return None
     promise = promise_for(calibration, meta, options, statistics)
-    if not is_resized:
-        return promise
-    reason = "it was resized, and the promise is for the result of the network"
-    return Promise(None, f"{promise.reason}; {reason}" if promise.reason else reason)
+    if is_resized:
+        return promise.taken_back(
+            "it was resized, and the promise is for the result of the network"
+        )
+    return promise
 
 
 def _measure_noise(

@@ -241,8 +241,8 @@ def _with_lossy_file(model: Model, source: ArraySource, promise: Promise | None)
     is_lossy = source.path is not None and source.path.suffix.lower() in LOSSY_SUFFIXES
     if promise is None or model.calibration is None or not is_lossy:
         return promise
-    reason = "; ".join(filter(None, [promise.reason, lossy_reason(model.calibration, "JPEG")]))
-    return Promise(None, reason) if reason else promise
+    reason = lossy_reason(model.calibration, "JPEG")
+    return promise.taken_back(reason) if reason else promise
 
 
 def _report(
