@@ -1,7 +1,7 @@
 """The tables of joint error bars and of the audit, and the figure of the box experiment.
 
-``python -m studies.documents.joint_tables studies/results/joint-x4.json docs/figures/boxes.png``
-draws the figure from a record of ``studies.measurements.joint_rows``.
+``python -m studies.joint_tables studies/results/joint-x4.json docs/figures/boxes.png`` draws the
+figure from a record of ``studies.joint_rows``.
 """
 
 import sys

@@ -1,8 +1,8 @@
 """Whether the intervals hold, or the guard speaks, on pictures damaged in many other ways.
 
-``MUSIGMA_DATA=... python -m studies.measurements.damage_rates RECORD`` makes inputs from every
-tenth picture of B100 in all ways of `studies.measurements.picture_damage`, none of which the
-calibrations were made for, and measures for several weights, in about ten minutes of one core:
+``MUSIGMA_DATA=... python -m studies.damage_rates RECORD`` makes inputs from every tenth picture of
+B100 in all ways of `studies.picture_damage`, none of which the calibrations were made for, and
+measures for several weights, in about ten minutes of one core:
 
 - ``inside``: share of the values inside their 90 % interval, in the middle of the picture;
 - ``speaks``: share of the pictures that the guard speaks of;

@@ -123,19 +123,19 @@ def predict_strips(
     `predict`, with two differences: the image is ``(1, C, H, W)`` float32 in ``[0, 1]``, and a gray
     result is repeated to `num_channels` channels.
     """
-    is_gray = _is_gray(network, image)
-    num_channels = num_channels or (1 if is_gray else network.out_channels)
-    if network.takes_noise_level and not is_gray:
+    is_grey = _is_grey(network, image)
+    num_channels = num_channels or (1 if is_grey else network.out_channels)
+    if network.takes_noise_level and not is_grey:
         image = gray_if_equal(image)
-        is_gray = image.shape[1] < network.out_channels
-    if is_gray and noise_std is not None:
+        is_grey = image.shape[1] < network.out_channels
+    if is_grey and noise_std is not None:
         noise_std *= GRAY_NOISE_FACTOR
     return Strips(
         network,
         _with_noise_level(network, image, noise_std),
         num_channels=num_channels,
         engine=TorchEngine(network) if engine is None else engine,
-        is_gray=is_gray,
+        is_grey=is_grey,
         tile=tile,
         memory=memory,
         progress=progress,
@@ -159,13 +159,13 @@ class Strips(Iterator[Prediction]):
         *,
         engine: Engine,
         num_channels: int | None = None,
-        is_gray: bool = False,
+        is_grey: bool = False,
         tile: int | None = None,
         memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
     ) -> None:
         self.network, self.image, self.engine = network, image, engine
-        self.is_gray, self.tile, self.memory = is_gray, tile, memory
+        self.is_grey, self.tile, self.memory = is_grey, tile, memory
         self.progress = progress
         height, width = image.shape[-2:]
         self.num_channels = num_channels or network.out_channels
@@ -196,11 +196,11 @@ class Strips(Iterator[Prediction]):
         )
 
     def _generate(self, height: int, width: int) -> Iterator[Prediction]:
-        stitcher = Stitcher(self.network, height, width, is_gray=self.is_gray)
+        stitcher = Stitcher(self.network, height, width, is_grey=self.is_grey)
         num_pixels = self.memory // bytes_per_pixel(self.network) if self.engine.batches else 0
         num_done = 0
         for batch in _batches(self._tiles, num_pixels):
-            pieces = torch.cat([_read(self.image, tile, is_gray=self.is_gray) for tile in batch])
+            pieces = torch.cat([_read(self.image, tile, is_grey=self.is_grey) for tile in batch])
             for tile, result in zip(batch, self._run(pieces), strict=True):
                 strip = stitcher.paste(tile, result)
                 num_done += 1
@@ -293,7 +293,7 @@ def with_noise_map(image: Tensor, noise_std: float) -> Tensor:
     return torch.cat([image, level], dim=1)
 
 
-def _is_gray(network: Network, image: Image) -> bool:
+def _is_grey(network: Network, image: Image) -> bool:
     """Say whether a gray image meets a color network, or why image and network do not fit."""
     shape = tuple(image.shape)
     if len(shape) != 4 or shape[0] != 1 or 0 in shape:
@@ -311,10 +311,10 @@ def _is_gray(network: Network, image: Image) -> bool:
     return False
 
 
-def _read(image: Image, tile: Tile, *, is_gray: bool) -> Tensor:
+def _read(image: Image, tile: Tile, *, is_grey: bool) -> Tensor:
     rows, columns = tile.rows, tile.columns
     piece = image[..., rows.read_start : rows.read_stop, columns.read_start : columns.read_stop]
-    if is_gray:
+    if is_grey:
         piece = torch.cat([match_channels(piece[:, :1], 3), piece[:, 1:]], dim=1)
     return piece
 

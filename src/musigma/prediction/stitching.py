@@ -19,8 +19,8 @@ class Stitcher:
     to 0 across the overlap. The weights of all tiles at a pixel add up to 1.
     """
 
-    def __init__(self, network: Network, height: int, width: int, *, is_gray: bool) -> None:
-        self.network, self.height, self.width, self.is_gray = network, height, width, is_gray
+    def __init__(self, network: Network, height: int, width: int, *, is_grey: bool) -> None:
+        self.network, self.height, self.width, self.is_grey = network, height, width, is_grey
         self.overlap = overlap_of(network)
         self.top = 0  # first row of the window, in pixels of the result
         self.window: Tensor | None = None  # (1 or 2 for mean and sigma, C, rows, width)
@@ -68,7 +68,7 @@ class Stitcher:
         # The smallest and the largest value are enough, and need no memory, as a mask would.
         if not is_finite(done):
             raise ImageError("the network returned values that are not finite; check its weights")
-        if self.is_gray:
+        if self.is_grey:
             done = done.mean(1, keepdim=True)
         return Prediction(done[:1], done[1:] if len(done) > 1 else None)
 

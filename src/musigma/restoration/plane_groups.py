@@ -13,7 +13,7 @@ from musigma.images.science.value_range import ValueRange
 from musigma.model import Model
 
 
-class NormalizedPlanes:
+class NormalisedPlanes:
     """Planes of a file as a network sees them: ``(1, C, H, W)`` float32, the range is ``[0, 1]``.
 
     Values beyond the range are not clipped. Missing values are replaced by the middle value of
@@ -44,9 +44,9 @@ class NormalizedPlanes:
         low, span = self.ranges[plane].low, self.ranges[plane].span
         return ((filled - low) / span).astype(np.float32)
 
-    def first_plane(self) -> "NormalizedPlanes":
+    def first_plane(self) -> "NormalisedPlanes":
         """Return the first of the planes alone."""
-        return NormalizedPlanes(self.image, self.planes[:1], self.ranges, self.fills)
+        return NormalisedPlanes(self.image, self.planes[:1], self.ranges, self.fills)
 
 
 def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]], str]:

@@ -34,11 +34,11 @@ from musigma.images.science.value_range import (
 )
 from musigma.model import Model
 from musigma.prediction.engines import Engine
-from musigma.prediction.predict import Progress, progress_of_part
+from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.noise_level import measure_noise
 from musigma.restoration.options import Options, calibration_for, with_engine_name
-from musigma.restoration.plane_groups import NormalizedPlanes, plan_groups
+from musigma.restoration.plane_groups import NormalisedPlanes, plan_groups
 from musigma.restoration.promise import Promise, science_promise
 from musigma.restoration.restore_image import restore_image
 from musigma.types import ImageError, Prediction
@@ -199,7 +199,7 @@ class _Task:
     calibration: Calibration | None
     ranges: dict[int, ValueRange]
     samples: list[Sampled]
-    groups: list[NormalizedPlanes]
+    groups: list[NormalisedPlanes]
     record: ScienceRecord
     noise: NoiseEstimate
     promise: Promise | None
@@ -225,7 +225,7 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
         image, sampled, planes, given=options.value_range, of_weights=normalisation
     )
     fills = {p: ranges[p].low if s is None else s.median for p, s in sampled.items()}
-    groups = [NormalizedPlanes(image, group, ranges, fills) for group in planes]
+    groups = [NormalisedPlanes(image, group, ranges, fills) for group in planes]
     options = with_engine_name(options, engine)
     options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
     looked_at = groups[0] if groups[0].shape[1] in (1, 3) else groups[0].first_plane()
@@ -266,7 +266,7 @@ def _restore_groups(
             planes,
             task.options,
             engine=engine,
-            progress=progress_of_part(progress, index, len(task.groups)),
+            progress=_progress_of(progress, index, len(task.groups)),
         )
         top = 0
         try:
@@ -280,7 +280,7 @@ def _restore_groups(
 
 
 def _write_strip(
-    task: _Task, planes: NormalizedPlanes, strip: Prediction, top: int, writer: PlaneWriter
+    task: _Task, planes: NormalisedPlanes, strip: Prediction, top: int, writer: PlaneWriter
 ) -> None:
     """Write the rows of a group in the units of the file, a few at a time."""
     for start in range(0, strip.mean.shape[2], BAND):
@@ -296,7 +296,7 @@ def _write_strip(
 
 
 def _in_units(
-    task: _Task, planes: NormalizedPlanes, plane: int, mean: Tensor, top: int
+    task: _Task, planes: NormalisedPlanes, plane: int, mean: Tensor, top: int
 ) -> tuple[Values, NDArray[np.bool_]]:
     """Return values in the units of the file, with NaN where they are missing, and where that is.
 
@@ -454,6 +454,12 @@ def _warnings(task: _Task) -> list[str]:
         names = ", ".join(task.image.left_out)
         warnings.append(f"The result does not have these parts of the file: {names}.")
     return warnings
+
+
+def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda done, total: progress(index * total + done, num_groups * total)
 
 
 def _named(image: ScienceImage, error: ImageError) -> ImageError:
