@@ -33,7 +33,7 @@ PROGRAMS = {
 
 
 def measured_sets(records: Iterable[Record]) -> Iterator[tuple[Record, str, dict[str, Any]]]:
-    """Yield record, name and numbers of every set that `joint_rows` measured."""
+    """Yield record, name and numbers of every set that `studies.joint_rows` measured."""
     for record in sorted(
         (record for record in records if record.protocol["name"] == "joint-errors"),
         key=lambda record: record.model["scale"],
