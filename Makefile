@@ -56,8 +56,8 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 tables: $(VENV)/.core
-	$(BIN)/python -m studies.measured_weights studies/results
-	$(BIN)/python -m studies.fill_documents studies/results README.md CONTRIBUTING.md docs/*.md docs/gallery/*.md
+	$(BIN)/python -m studies.documents.measured_weights studies/results
+	$(BIN)/python -m studies.documents.fill_documents studies/results README.md CONTRIBUTING.md docs/*.md docs/gallery/*.md
 
 $(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

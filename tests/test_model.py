@@ -53,7 +53,7 @@ def test_a_model_is_called_with_an_image_of_any_form():
             assert_close(found, expected)
 
 
-def test_batches():
+def test_a_batch_gives_the_results_of_its_images():
     model = small_model()
     batch = image_for(model.network, 9, 7, num_images=3)
     found = model.predict(batch)
@@ -236,7 +236,7 @@ def test_the_file_gives_the_half_width(onnx_path):
     assert_close((torch.from_numpy(half_width),), (expected,))
 
 
-def test_what_an_onnx_file_cannot_do(onnx_path, tmp_path):
+def test_a_model_from_an_onnx_file_says_what_it_cannot_do(onnx_path, tmp_path):
     model = load(onnx_path)
     assert model.to("auto") is model.to("cpu") is model
     with pytest.raises(ConfigError, match="from an ONNX file runs on the CPU, not on cuda"):
@@ -334,11 +334,11 @@ def test_the_mean_over_a_region_has_an_interval_that_grows_with_the_coverage():
         model.predict_joint(torch.rand(2, 3, 8, 8))
 
 
-def test_a_grey_picture_is_measured_like_a_colour_picture_with_equal_channels():
-    model, grey = load("edsr-baseline", scale=4), _small_input().mean(1, keepdim=True)
+def test_a_gray_picture_is_measured_like_a_color_picture_with_equal_channels():
+    model, gray = load("edsr-baseline", scale=4), _small_input().mean(1, keepdim=True)
     first, second = (
         model.predict_joint(image).mean_over((8, 16, 20, 12))
-        for image in (grey, grey.expand(1, 3, -1, -1))
+        for image in (gray, gray.expand(1, 3, -1, -1))
     )
     assert first == second
 

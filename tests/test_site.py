@@ -15,8 +15,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from helpers.documents import DOCUMENTS, ROOT, name_of
-from studies.code_blocks import blocks, run_page
-from studies.site_hooks import LINK, PICTURE, home_of, root_pages, with_output
+from studies.documents.code_blocks import blocks, run_page
+from studies.documents.site_hooks import LINK, PICTURE, home_of, root_pages, with_output
 
 GOLDEN = ROOT / "tests" / "golden" / "public_names.json"
 

@@ -18,7 +18,7 @@ from PIL import Image
 from helpers.commands import command_runner
 from helpers.documents import DOCUMENTS, name_of
 from musigma.cli.main import main
-from studies.code_blocks import BLOCK, Block, blocks
+from studies.documents.code_blocks import BLOCK, Block, blocks
 
 REASONS = (
     "needs the data sets",

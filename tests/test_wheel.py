@@ -64,14 +64,14 @@ def installed(wheel, tmp_path_factory) -> Path:
     return folder
 
 
-def test_it_holds_the_package_and_nothing_else(wheel):
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"musigma"}
     words = ("studies", "campaign", "benchmark", "leaderboard", "tests/")
     assert [name for name in names if any(word in name for word in words)] == []
 
 
-def test_it_holds_all_data_of_the_package(wheel):
+def test_the_wheel_holds_all_data_of_the_package(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     package = ROOT / "src" / "musigma"
     data = [
@@ -90,7 +90,7 @@ def test_its_size_is_as_the_readme_says(installed):
     assert 0.85 * stated < size < 1.15 * stated
 
 
-def test_it_works_in_an_empty_folder(installed, tmp_path):
+def test_the_wheel_works_in_an_empty_folder(installed, tmp_path):
     """The command as a user types it: enlarge, denoise and evaluate a picture."""
     y, x = np.mgrid[0:40, 0:36]
     waves = [np.sin(x / period + y / (period + 2)) for period in (3, 5, 7)]

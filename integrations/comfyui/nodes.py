@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from musigma.app.restorer import TILE, quick_engine
 from musigma.model import Model, load
 from musigma.networks.weights_file import shipped_weights
-from musigma.prediction.predict import Progress
+from musigma.prediction.predict import Progress, progress_of_part
 from musigma.restoration.array_source import ArraySource
+from musigma.restoration.interactive import TILE, quick_engine
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
 
 CATEGORY = "musigma"
@@ -142,10 +142,10 @@ def restore_batch(
     results = []
     engine = quick_engine(model)
     for number, image in enumerate(images[..., :3]):
-        is_grey = image.shape[-1] == 1
-        values = (image[..., 0] if is_grey else image).detach().float().cpu().numpy()
-        source = ArraySource(name=f"picture {number + 1}", data=values, rgb=not is_grey)
-        part = _part_of(progress, number, len(images))
+        is_gray = image.shape[-1] == 1
+        values = (image[..., 0] if is_gray else image).detach().float().cpu().numpy()
+        source = ArraySource(name=f"picture {number + 1}", data=values, rgb=not is_gray)
+        part = progress_of_part(progress, number, len(images))
         results.append(restore_array(model, source, options, engine=engine, progress=part))
     return results
 
@@ -180,12 +180,6 @@ def _as_image(values: np.ndarray[Any, Any]) -> Tensor:
     """Return ``(H, W, 3)``."""
     tensor = torch.from_numpy(values.astype(np.float32))
     return tensor if tensor.ndim == 3 else tensor[..., None].expand(-1, -1, 3)
-
-
-def _part_of(progress: Progress | None, number: int, num_images: int) -> Progress | None:
-    if progress is None:
-        return None
-    return lambda done, total: progress(number * total + done, num_images * total)
 
 
 @contextmanager

@@ -131,8 +131,10 @@ def write_folder(
     network: Network,
     *,
     name: str,
+    digest: str,
     metadata: Mapping[str, Any],
-    card: str,
+    promise: str | None,
+    results: Sequence[Measurement] = (),
 ) -> None:
     """Write ``config.json`` and the model card beside a weights file.
 
@@ -140,10 +142,13 @@ def write_folder(
         folder: Where.
         network: The network of the weights file.
         name: What the weights are called.
+        digest: Of the weights in the file.
         metadata: What the weights file says about training, data and calibration.
-        card: What `make_card` returned.
+        promise: What the intervals promise; `None` without a calibration.
+        results: Measurements for the card.
     """
     config = {"library_name": "musigma", "name": name, **metadata, **describe(network)}
+    card = _card(network, name, digest, metadata, promise, results)
     write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
     write_atomically(folder / CARD, card.encode())
 
@@ -160,25 +165,14 @@ def check_results(results: Sequence[Measurement], *, name: str, digest: str) -> 
             )
 
 
-def make_card(
+def _card(
     network: Network,
-    *,
     name: str,
     digest: str,
     metadata: Mapping[str, Any],
     promise: str | None,
-    results: Sequence[Measurement] = (),
+    results: Sequence[Measurement],
 ) -> str:
-    """Return the model card.
-
-    Args:
-        network: The network of the weights file.
-        name: What the weights are called.
-        digest: Of the weights in the file.
-        metadata: What the weights file says about training, data and calibration.
-        promise: What the intervals promise; `None` without a calibration.
-        results: Measurements for the card.
-    """
     title, licence = f"{name} x{network.scale}", metadata.get("licence")
     purpose = purpose_of({**metadata, **describe(network)})
     errors = ", and predicts the error of every value" if network.has_sigma else ""

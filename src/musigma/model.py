@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from musigma.functional.equal_channels import grey_if_equal
+from musigma.functional.equal_channels import gray_if_equal
 from musigma.functional.noise import check_seed
 from musigma.functional.picture_statistics import measure
 from musigma.hub import (
@@ -17,35 +17,27 @@ from musigma.hub import (
     Measurement,
     check_results,
     find_folder,
-    make_card,
     name_in,
     read_config,
     write_folder,
 )
 from musigma.images.conversion import ImageLike, as_batch
-from musigma.model_file import read_model_file, read_wrapped_file
-from musigma.networks import Network, create, entries
+from musigma.model_file import read_model, read_model_file
+from musigma.networks import Network
 from musigma.networks.joint_head import JointHead
-from musigma.networks.weight_choices import weights_named
-from musigma.networks.weights_file import (
-    choose_scale,
-    shipped_path,
-    shipped_weights,
-    write_weights_file,
-)
+from musigma.networks.weights_file import write_weights_file
 from musigma.prediction.device import select_device
 from musigma.prediction.engines import (
     Engine,
     EngineCache,
-    OnnxEngine,
-    OpenVinoEngine,
     export_onnx,
     make_engine,
+    make_onnx_engine,
 )
 from musigma.prediction.engines.base import device_of
 from musigma.prediction.foreign import NetworkLike
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
-from musigma.types import ConfigError, Prediction, WeightsError, nearest
+from musigma.types import ConfigError, Prediction
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.guard import Reference, unlike
 from musigma.uncertainty.joint import Correlation, JointErrors
@@ -154,18 +146,13 @@ class Model:
             report: Called with a line for each engine that ``auto`` measured.
         """
         name = name or ("torch" if self.onnx is None else "onnx")
-        return self._engines.get(name, self.network, lambda: self._make_engine(name, report))
 
-    def _make_engine(self, name: str, report: Callable[[str], None]) -> Engine:
-        if self.onnx is None:
+        def make() -> Engine:
+            if self.onnx is not None:
+                return make_onnx_engine(self.onnx, name)
             return make_engine(self.network, name, report=report)
-        if name in ("onnx", "auto"):
-            return OnnxEngine(self.onnx)
-        if name == "openvino":
-            return OpenVinoEngine(self.onnx)
-        raise ConfigError(
-            f"a model from an ONNX file runs by the engines onnx and openvino, not by {name}"
-        )
+
+        return self._engines.get(name, self.network, make)
 
     def predict(
         self,
@@ -261,7 +248,7 @@ class Model:
         reference = self.require_calibration().reference
         if reference is None:
             return []
-        statistics = measure(grey_if_equal(as_batch(image)))
+        statistics = measure(gray_if_equal(as_batch(image)))
         return unlike(Reference.from_dict(reference), statistics, noise_std=noise_std)
 
     def predict_joint(
@@ -387,16 +374,15 @@ class Model:
         folder = Path(folder)
         check_results(results, name=self.name, digest=self.digest)
         self.save(folder / WEIGHTS, half=half)
-        metadata = self.stored_metadata()
-        card = make_card(
+        write_folder(
+            folder,
             self.network,
             name=self.name,
             digest=load_file(folder / WEIGHTS).digest,  # half precision gives another one
-            metadata=metadata,
+            metadata=self.stored_metadata(),
             promise=self.calibration.promise if self.calibration else None,
             results=results,
         )
-        write_folder(folder, self.network, name=self.name, metadata=metadata, card=card)
 
     def export(self, path: str | Path, *, opset: int | None = None) -> None:
         """Write the model as an ONNX file, atomically; `load` reads it back.
@@ -487,21 +473,10 @@ def load(
         >>> load("bicubic", scale=2).scale
         2
     """
-    name = weights_named(str(model))
-    if network is not None:
-        parts = read_wrapped_file(Path(model), network, scale=scale, trust=trust_network)
-        return Model(**parts._asdict())
-    known = list({*shipped_weights(), *(registered.name for registered in entries())})
-    if name in known:
-        return _load_name(name, scale)
-    path = Path(model)
-    if path.is_file():
-        return load_file(path, scale=scale, value_range=value_range)
-    if path.suffix or path.name != name:  # no network is called so
-        raise WeightsError(f"there is no weights file {name}")
-    raise ConfigError(
-        f"{name!r} is neither a weights file nor the name of a model; {nearest(name, known)}"
+    parts = read_model(
+        model, scale=scale, value_range=value_range, network=network, trust=trust_network
     )
+    return Model(**parts._asdict())
 
 
 def load_file(path: Path, *, scale: int | None = None, value_range: float | None = None) -> Model:
@@ -523,20 +498,3 @@ def save(path: str | Path, model: Model | Network, *, half: bool = False, **meta
         model.save(path, half=half, **metadata)
     else:
         write_weights_file(Path(path), model, half=half, **metadata)
-
-
-def _load_name(name: str, scale: int | None) -> Model:
-    registered = {entry.name: entry.scales for entry in entries()}
-    # Without a scale the shipped ones are meant, even where the network exists for others.
-    scales = {**registered, **shipped_weights()} if scale is None else registered
-    scale = choose_scale(name, scale, scales.get(name) or shipped_weights()[name])
-    shipped = shipped_path(name, scale)
-    if shipped is not None:
-        return replace(load_file(shipped, scale=scale), name=name)
-    network = create(name, scale=scale)
-    if any(True for _ in network.parameters()):
-        raise WeightsError(
-            f"no trained weights ship for {name} x{scale}; pass a weights file, "
-            "or train one with 'musigma train'"
-        )
-    return Model(network=network.eval(), name=name)

@@ -1,4 +1,4 @@
-"""What the file of a model holds: a weights file, an ONNX file, or the error bars of a wrap."""
+"""From a name or a file to the parts of a model: weights, ONNX files, error bars of a wrap."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,13 +7,21 @@ from typing import Any, NamedTuple
 import torch
 
 from musigma.images.science.value_range import stored_normalisation
-from musigma.networks import Network, mean_only
+from musigma.networks import Network, create, entries, mean_only
 from musigma.networks.joint_head import JointHead
 from musigma.networks.stored_tensors import read_stored_tensors
-from musigma.networks.weights_file import WeightsFile, build_skeleton, read_weights_file
+from musigma.networks.weight_choices import weights_named
+from musigma.networks.weights_file import (
+    WeightsFile,
+    build_skeleton,
+    choose_scale,
+    read_weights_file,
+    shipped_path,
+    shipped_weights,
+)
 from musigma.prediction.engines import read_metadata
 from musigma.prediction.foreign import RANGES, NetworkLike, open_network
-from musigma.types import ConfigError, WeightsError, first_line, short_repr
+from musigma.types import ConfigError, WeightsError, first_line, nearest, short_repr
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.guard import Reference
 from musigma.uncertainty.quantities import JointCalibration
@@ -29,6 +37,56 @@ class ModelFile(NamedTuple):
     calibration: Calibration | None
     joint_head: JointHead | None = None
     onnx: bytes | None = None
+
+
+def read_model(
+    model: str | Path,
+    *,
+    scale: int | None = None,
+    value_range: float | None = None,
+    network: NetworkLike | None = None,
+    trust: bool = False,
+) -> ModelFile:
+    """Read what `musigma.load` is given: the name of weights, or the path of a file.
+
+    Args:
+        model: As for `musigma.load`.
+        scale: As for `musigma.load`.
+        value_range: As for `musigma.load`.
+        network: As for `musigma.load`.
+        trust: Whether the network may be a TorchScript file, which is a program.
+    """
+    if network is not None:
+        return read_wrapped_file(Path(model), network, scale=scale, trust=trust)
+    name = weights_named(str(model))
+    known = list({*shipped_weights(), *(registered.name for registered in entries())})
+    if name in known:
+        return _read_named(name, scale)
+    path = Path(model)
+    if path.is_file():
+        return read_model_file(path, scale=scale, value_range=value_range)
+    if path.suffix or path.name != name:  # no network is called so
+        raise WeightsError(f"there is no weights file {name}")
+    raise ConfigError(
+        f"{name!r} is neither a weights file nor the name of a model; {nearest(name, known)}"
+    )
+
+
+def _read_named(name: str, scale: int | None) -> ModelFile:
+    registered = {entry.name: entry.scales for entry in entries()}
+    # Without a scale the shipped ones are meant, even where the network exists for others.
+    scales = {**registered, **shipped_weights()} if scale is None else registered
+    scale = choose_scale(name, scale, scales.get(name) or shipped_weights()[name])
+    shipped = shipped_path(name, scale)
+    if shipped is not None:
+        return read_model_file(shipped, scale=scale)._replace(name=name)
+    network = create(name, scale=scale)
+    if any(True for _ in network.parameters()):
+        raise WeightsError(
+            f"no trained weights ship for {name} x{scale}; pass a weights file, "
+            "or train one with 'musigma train'"
+        )
+    return ModelFile(network=network.eval(), name=name, metadata={}, digest="", calibration=None)
 
 
 def read_model_file(

@@ -49,7 +49,7 @@ def bench_train(
     from musigma.prediction.device import select_device_and_threads
     from musigma.training.setup import training_data
     from studies.bench.training import bench_training
-    from studies.study_recipes import load_study_recipe
+    from studies.training_runs.study_recipes import load_study_recipe
 
     chosen, selected = load_study_recipe(recipe), select_device_and_threads(device)
     dataset = training_data(chosen)
@@ -107,7 +107,7 @@ def bench_zoo(
     from musigma.evaluation.record import load_record
     from musigma.prediction.device import select_device_and_threads
     from studies.bench.training import bench_networks
-    from studies.zoo import zoo_plans, zoo_recipes
+    from studies.training_runs.zoo import zoo_plans, zoo_recipes
 
     selected = select_device_and_threads(device)
     result = load_record(record).result if record and record.is_file() else {}

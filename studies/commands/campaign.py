@@ -34,7 +34,7 @@ def status(
     """List the runs, how many of them have their records, and their findings."""
     from rich.table import Table
 
-    from studies.campaign import load_campaign
+    from studies.training_runs.campaign import load_campaign
 
     rows = [
         {
@@ -71,8 +71,8 @@ def cost(
 
     from rich.table import Table
 
-    from studies.campaign import MAX_MINUTES, next_jobs
-    from studies.zoo import costs, zoo_plans
+    from studies.training_runs.campaign import MAX_MINUTES, next_jobs
+    from studies.training_runs.zoo import costs, zoo_plans
 
     rows = costs(next_jobs(zoo_plans(file, only=only), results_folder, minutes=MAX_MINUTES))
     total = sum(row.seconds for row in rows)
@@ -111,7 +111,7 @@ def run_next(
     ] = False,
 ) -> None:
     """Train and measure the next runs that fit the given minutes."""
-    from studies.campaign import load_campaign, next_jobs, run_jobs, run_side_by_side
+    from studies.training_runs.campaign import load_campaign, next_jobs, run_jobs, run_side_by_side
 
     jobs = next_jobs(load_campaign(file, only=only), results_folder, minutes=minutes)
     for job in jobs:

@@ -32,7 +32,7 @@ def contents(context: typer.Context, json: Json = False) -> None:
     """List the tables and figures."""
     if context.invoked_subcommand is not None:
         return
-    from studies import leaderboard
+    from studies.documents import leaderboard
     from studies.paper import study, zoo
     from studies.paper.figures import FIGURES
     from studies.paper.printed import TABLES, printed_table

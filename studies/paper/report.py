@@ -12,7 +12,7 @@ from musigma.atomic import write_atomically
 from musigma.evaluation.record import Record
 from musigma.restoration.figures import write_picture
 from musigma.types import ConfigError, DataError, nearest
-from studies.leaderboard import leaderboard_table
+from studies.documents.leaderboard import leaderboard_table
 from studies.paper.figures import FIGURES, Drawing, draw
 from studies.paper.measurements import RecordSet
 from studies.paper.printed import TABLES

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from studies.documents.result_tables import SETS
 from studies.paper.measurements import Measurement, RecordSet
 from studies.paper.tables import (
     Cell,
@@ -24,8 +25,7 @@ from studies.paper.tables import (
     settings_note,
     training_length,
 )
-from studies.result_tables import SETS
-from studies.two_level import MeanDifference, holm, mean_difference
+from studies.paper.two_level import MeanDifference, holm, mean_difference
 
 TITLE = "Objectives at equal budget"
 REFERENCE = "l1"

@@ -13,9 +13,9 @@ from typing import Any
 from musigma.networks import macs, num_params
 from musigma.networks.model_card import HR_SIZE, on_meta
 from musigma.training.recipe import default_values
+from studies.documents.result_tables import markdown
 from studies.paper.measurements import RELEASED, Measurement, RecordSet
 from studies.paper.printed import PrintedRow, PrintedTable, matches, printed_table
-from studies.result_tables import markdown
 
 _NUMBER = ' class="number"'
 OURS = "ours"

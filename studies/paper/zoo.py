@@ -12,13 +12,13 @@ from statistics import fmean
 from typing import Any
 
 from musigma.evaluation.record import Record
-from studies.campaign import Plan
 from studies.paper.measurements import RecordSet, without_spaces
 from studies.paper.study import ALL, Outcome, PValues, Study, budget_key, find_studies, p_text
 from studies.paper.tables import Cell, Row, Table, settings_note
-from studies.study_recipes import load_study_recipe
-from studies.two_level import Interval, MeanDifference, holm
-from studies.zoo import FULL, REFERENCE, zoo_plans
+from studies.paper.two_level import Interval, MeanDifference, holm
+from studies.training_runs.campaign import Plan
+from studies.training_runs.study_recipes import load_study_recipe
+from studies.training_runs.zoo import FULL, REFERENCE, zoo_plans
 
 TITLE = "All networks: what l_E gives each of them"
 NOT_RUN = "not yet run"

@@ -133,7 +133,7 @@ def test_the_report_is_one_file_that_runs_nothing(adapted, folder):
     assert "{{" not in page
 
 
-def test_what_is_done_is_said(adapted):
+def test_the_split_of_the_pictures_is_reported(adapted):
     assert adapted[1] == [
         "20 pictures: 4 for training, 3 for validation, 9 for calibration, 4 held back"
     ]
@@ -238,9 +238,9 @@ def test_noisy_pairs_need_no_clean_picture(folder, tmp_path):
 def test_weights_remember_the_range_of_measured_values(folder, tmp_path):
     for path in (folder / "first").iterdir():
         for side in ("first", "second"):
-            grey = np.asarray(Image.open(folder / side / path.name).convert("L"), np.uint16)
+            gray = np.asarray(Image.open(folder / side / path.name).convert("L"), np.uint16)
             (tmp_path / side).mkdir(exist_ok=True)
-            Image.fromarray(8 * grey).save(tmp_path / side / f"{path.stem}.tif")
+            Image.fromarray(8 * gray).save(tmp_path / side / f"{path.stem}.tif")
     settings = Settings(
         pictures=str(tmp_path / "first"),
         noisy_pairs=str(tmp_path / "second"),

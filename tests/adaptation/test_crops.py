@@ -19,8 +19,8 @@ from musigma.images.image_io import read_image
 from musigma.types import DataError, ImageError
 
 
-def write(path, height: int, width: int, *, grey: bool = False, seed: int = 0) -> None:
-    shape = (height, width) if grey else (height, width, 3)
+def write(path, height: int, width: int, *, gray: bool = False, seed: int = 0) -> None:
+    shape = (height, width) if gray else (height, width, 3)
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.random.default_rng(seed).integers(0, 256, shape, np.uint8)).save(path)
 
@@ -90,17 +90,17 @@ def test_measured_values_keep_their_levels(tmp_path):
     torch.testing.assert_close(window[0, 0], expected, rtol=0, atol=0.51 / 255)
 
 
-def test_grey_and_colour_are_not_mixed(tmp_path):
+def test_gray_and_color_are_not_mixed(tmp_path):
     write(tmp_path / "colour.png", 100, 100)
-    write(tmp_path / "grey.png", 100, 100, grey=True)
+    write(tmp_path / "grey.png", 100, 100, gray=True)
     items = find_dataset(tmp_path).items
     with pytest.raises(DataError, match=r"1 pictures are gray .*grey.* and 1 are in color"):
         write_crops({"training": items}, tmp_path / "out", scale=2, seed=0)
 
 
-def test_a_pair_of_grey_and_colour_is_refused(tmp_path):
+def test_a_pair_of_gray_and_color_is_refused(tmp_path):
     write(tmp_path / "a" / "1.png", 100, 100)
-    write(tmp_path / "b" / "1.png", 100, 100, grey=True)
+    write(tmp_path / "b" / "1.png", 100, 100, gray=True)
     items = find_dataset(tmp_path / "a", degraded=tmp_path / "b").items
     with pytest.raises(ImageError, match=r"b/1\.png: is gray, and its target is in color"):
         write_crops({"training": items}, tmp_path / "out", scale=1, seed=0)

@@ -141,7 +141,7 @@ def test_intervals_hold_the_clean_scene_which_was_never_seen(tmp_path, model, st
     assert "for the clean scene" in calibrated.calibration.promise
 
 
-def test_what_can_be_checked_is_measured(tmp_path, model):
+def test_coverage_and_psnr_are_measured_on_noisy_pairs(tmp_path, model):
     dataset = write_pairs(tmp_path, 0.08, 0.0)
     calibrated = calibrate_on_noisy(model, dataset, PROTOCOL, noise_of(0.1, 0.0))
     assert calibrated.noise.std == pytest.approx(0.08, rel=0.03)  # the size is fitted anew

@@ -145,7 +145,7 @@ def test_a_length_that_lies_is_caught_while_the_body_arrives(server):
         "/results/a/b",
     ],
 )
-def test_nothing_else_can_be_read(server, path):
+def test_paths_outside_the_api_are_not_found(server, path):
     assert server.get(path).status == 404
 
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from helpers.servers import png, start_server
-from studies.code_blocks import blocks
+from studies.documents.code_blocks import blocks
 
 pytest.importorskip("gradio", reason="the app needs the extra app")
 PAGE = Path(__file__).parents[2] / "docs" / "app.md"

@@ -14,10 +14,10 @@ from PIL import Image
 
 from helpers.browser import WAIT, WIDTHS, chromium, serious_violations, wait_until
 from helpers.servers import png, start_server
-from musigma.app.box_statistics import box_statistics
 from musigma.images.image_io import read_image
 from musigma.model import load
 from musigma.restoration.error_maps import read_error_map
+from musigma.uncertainty.box_statistics import box_statistics
 from musigma.uncertainty.quantities import Box
 
 pytest.importorskip("gradio", reason="the app needs the extra app")
@@ -271,7 +271,7 @@ def test_a_result_does_not_stay_beside_the_error_of_another_picture(browser, ser
         assert page.locator(".app-result").count() == 0
 
 
-def test_what_is_wrong_is_said(browser, server):
+def test_a_missing_or_damaged_picture_gets_an_error_message(browser, server):
     with opened(browser, server, "desktop") as page:
         page.click("#start")
         page.locator(".app-error").get_by_text("choose a picture first").wait_for()
@@ -282,7 +282,7 @@ def test_what_is_wrong_is_said(browser, server):
         assert serious_violations(page) == []
 
 
-def test_cancel(browser, server):
+def test_cancel_stops_the_job_and_empties_the_queue(browser, server):
     with opened(browser, server, "desktop") as page:
         start_long(page, server)
         page.click("#cancel")
@@ -319,7 +319,7 @@ def queue_of(server):
     return server.get("/api/status").json()["queue"]
 
 
-def test_camera(browser, server):
+def test_a_photo_of_the_camera_becomes_the_picture(browser, server):
     with opened(browser, server, "desktop", permissions=["camera"]) as page:
         page.get_by_label("Capture from camera").click()
         page.get_by_text("Click to Access Webcam").click()

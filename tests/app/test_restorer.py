@@ -4,12 +4,13 @@ import pytest
 import torch
 from PIL import Image
 
-from musigma.app import api
+from musigma.app import boxes
 from musigma.app.api import ApiRequest, answer_request
 from musigma.app.limits import CancelledError, Limits, TooLargeError
-from musigma.app.restorer import Restorer, RestoreRequest, safe_name, weights_for
+from musigma.app.restorer import Restorer, RestoreRequest, safe_name
 from musigma.images.image_io import read_image, write_image
 from musigma.restoration.error_maps import read_error_map
+from musigma.restoration.interactive import weights_for
 from musigma.types import ConfigError, ImageError
 
 
@@ -145,7 +146,7 @@ def test_names_are_made_safe(name):
 def test_the_interval_of_a_large_box_is_not_computed(
     restorer, source, tmp_path, monkeypatch, largest, is_told
 ):
-    monkeypatch.setattr(api, "MAX_BOX_PIXELS", largest)
+    monkeypatch.setattr(boxes, "MAX_BOX_PIXELS", largest)
     request = ApiRequest.parse({"weights": "edsr-baseline", "scale": "2", "box": "2,3,10,8"})
     answer = answer_request(restorer, source, request, tmp_path / "out", None)
     assert (answer.content["box"]["joint"] is not None) is is_told

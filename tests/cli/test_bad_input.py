@@ -127,7 +127,9 @@ def no_room_for(monkeypatch, name, code):
 
 
 @pytest.mark.parametrize("name", ["", "good.", ".sigma.", ".error-map.", ".npz"])
-def test_full_disk(musigma, weights, tmp_path, monkeypatch, name):
+def test_a_full_disk_fails_one_picture_and_keeps_the_old_result(
+    musigma, weights, tmp_path, monkeypatch, name
+):
     folder, out = tmp_path / "in", tmp_path / "out"
     draw_good(folder)
     write_image(out / "good.png", torch.zeros(1, 1, 1, 1))

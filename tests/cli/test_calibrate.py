@@ -69,7 +69,9 @@ def test_the_promise_for_people(musigma, weights, photos, tmp_path):
         (["--method", "pooled-quantile", "-o", "photos/a.png/w.safetensors"], "File exists"),
     ],
 )
-def test_what_goes_wrong_gives_one_line(musigma, weights, photos, monkeypatch, words, line):
+def test_wrong_arguments_of_calibrate_give_one_line(
+    musigma, weights, photos, monkeypatch, words, line
+):
     monkeypatch.chdir(photos.parent)
     result = musigma("calibrate", weights, "--data", photos, "-o", "new.safetensors", *words)
     assert result.code == 2

@@ -15,12 +15,12 @@ from musigma.types import ConfigError
         ("7b", 7),
     ],
 )
-def test_sizes(text, size):
+def test_sizes_with_units_are_read_as_bytes(text, size):
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "1..5GiB", "-1", "0", "0.2", "1TB", "nan", "9" * 400])
-def test_what_is_no_size(text):
+def test_texts_that_are_no_size_are_refused(text):
     with pytest.raises(ConfigError, match="expected a size such as 2GiB or 500MB, got "):
         parse_size(text)
 

@@ -16,7 +16,7 @@ def face(monkeypatch):
     monkeypatch.setattr(demo_photo, "portrait", lambda: part)
 
 
-def test_demo(musigma, face, tmp_path):
+def test_demo_beats_bicubic_and_writes_its_page(musigma, face, tmp_path):
     result = musigma("demo", "-o", tmp_path / "demo", "--json")
     assert (result.code, result.err) == (0, "")
     report = json.loads(result.out)

@@ -74,11 +74,11 @@ def test_the_estimated_level_is_always_shown(musigma, denoiser, tmp_path):
     assert f"{source}: estimated noise level " in told.err
 
 
-def test_noise_that_grows_with_the_signal_is_shown_for_grey_pictures(musigma, denoiser, tmp_path):
+def test_noise_that_grows_with_the_signal_is_shown_for_gray_pictures(musigma, denoiser, tmp_path):
     ramp = torch.linspace(0.1, 0.8, 200).expand(1, 1, 160, 200)
     counted = sensor_noise(ramp, gain=6, std=2, generator=image_generator("cells", 0))
     write_image(tmp_path / "cells.png", counted)
-    write_image(tmp_path / "equal.png", counted.expand(1, 3, -1, -1))  # which is grey, too
+    write_image(tmp_path / "equal.png", counted.expand(1, 3, -1, -1))  # which is gray, too
     tinted = counted * torch.tensor([1.0, 0.9, 0.8]).view(1, 3, 1, 1)
     write_image(tmp_path / "colour.png", tinted)
     words = ("-o", tmp_path / "out", "--noise-std", "20", "--model", denoiser)
@@ -94,7 +94,7 @@ def test_noise_that_grows_with_the_signal_is_shown_for_grey_pictures(musigma, de
 def test_noise_in_a_jpeg_is_a_warning(musigma, denoiser, tmp_path):
     source = tmp_path / "night.jpg"
     with Image.open(noisy(tmp_path, "night.png", level=30)) as picture:
-        picture.save(source, quality=80)  # with 4:2:0, which removes most noise of the colours
+        picture.save(source, quality=80)  # with 4:2:0, which removes most noise of the colors
     words = ("-o", tmp_path / "out", "--noise-std", "auto", "--model", denoiser)
     result = musigma("denoise", source, *words)
     assert f"warning: {source}: The noise, of about " in result.err
@@ -114,14 +114,14 @@ def test_a_picture_too_small_for_an_estimate_is_named(musigma, denoiser, tmp_pat
     assert "8 x 9 pixels are too few to estimate the noise level" in line
 
 
-def test_grey_pictures_come_back_grey_from_a_colour_network(musigma, denoiser, tmp_path):
+def test_gray_pictures_come_back_gray_from_a_color_network(musigma, denoiser, tmp_path):
     source = noisy(tmp_path, num_channels=1)
     words = ("-o", tmp_path / "out", "--noise-std", "20", "--model", denoiser)
     assert musigma("denoise", source, *words).code == 0
     assert read_image(tmp_path / "out" / "noisy.png")[0].shape == (1, 1, 67, 61)
 
 
-def test_colour_pictures_need_a_colour_network(musigma, tmp_path):
+def test_color_pictures_need_a_color_network(musigma, tmp_path):
     save(tmp_path / "grey.safetensors", create("dncnn", scale=1, num_layers=3, width=8))
     words = ("-o", tmp_path / "out", "--model", tmp_path / "grey.safetensors")
     noisy(tmp_path / "in", "colour.png")

@@ -111,7 +111,9 @@ def test_an_infinite_number_is_json_all_the_same(musigma, tmp_path):
         (["{weights}", "--data", "photos", "--coverage", "0"], "coverage"),
     ],
 )
-def test_what_goes_wrong_gives_one_line(musigma, weights, photos, monkeypatch, words, line):
+def test_wrong_arguments_of_evaluate_give_one_line(
+    musigma, weights, photos, monkeypatch, words, line
+):
     monkeypatch.chdir(photos.parent)
     for folder, data in (("small", None), ("broken", b"")):
         Path(folder).mkdir()

@@ -53,7 +53,7 @@ def test_torchscript_runs_only_with_the_option(musigma, pictures, tmp_path):
     assert musigma("upscale", pictures / "00.png", *words, "--trust-network").code == 0
 
 
-def test_what_is_refused(musigma, pictures, tmp_path):
+def test_wrap_and_its_file_refuse_what_does_not_fit(musigma, pictures, tmp_path):
     function, output = write_function(tmp_path / "mine.py"), tmp_path / "sigma.safetensors"
     words = ("--data", pictures, "--minutes", 0.01, "-o", output, "--json")
     assert "enlarges by 2, not by 4" in musigma("wrap", function, *words, "--scale", 4).err

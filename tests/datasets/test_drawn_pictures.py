@@ -53,14 +53,14 @@ def test_each_pattern_repeats(monkeypatch, kind):
     kinds = tuple(float(number == kind) for number in range(5))
     monkeypatch.setattr(drawn_pictures, "KINDS", kinds)
     monkeypatch.setattr(drawn_pictures, "NUM_LEAVES", 1)
-    grey = draw_pictures(torch.arange(8), size=64, channels=1)[..., 0].double()
-    grey = grey - grey.mean((1, 2), keepdim=True)
-    power = torch.fft.rfft2(grey).abs().square()
+    gray = draw_pictures(torch.arange(8), size=64, channels=1)[..., 0].double()
+    gray = gray - gray.mean((1, 2), keepdim=True)
+    power = torch.fft.rfft2(gray).abs().square()
     largest = power.flatten(1).topk(40).values.sum(1) / power.sum((1, 2))
     assert (largest > (0.2 if kind == LETTERS else 0.35)).float().mean() > 0.7
 
 
-def test_grey_pictures_have_one_channel():
-    color, grey = (draw_pictures(torch.tensor([3]), size=16, channels=n) for n in (3, 1))
-    assert grey.shape == (1, 16, 16, 1)
-    assert (color.float().mean(-1, keepdim=True) - grey.float()).abs().max() <= 1
+def test_gray_pictures_have_one_channel():
+    color, gray = (draw_pictures(torch.tensor([3]), size=16, channels=n) for n in (3, 1))
+    assert gray.shape == (1, 16, 16, 1)
+    assert (color.float().mean(-1, keepdim=True) - gray.float()).abs().max() <= 1

@@ -86,8 +86,8 @@ def test_low_is_what_imresize_makes_of_the_target_and_its_surroundings(scale):
 def test_channels_come_in_any_order_where_that_is_asked_for():
     image = torch.tensor([10, 20, 30], dtype=torch.uint8).view(3, 1, 1).expand(3, 16, 16)
     usual = build_bank([image], degradation=Bicubic(2), patch=8, device=CPU)
-    colours = (sample(usual, 0, 60).target[:, :, 0, 0] * 255).round().int()
-    assert colours.unique(dim=0).tolist() == [[10, 20, 30]]
+    colors = (sample(usual, 0, 60).target[:, :, 0, 0] * 255).round().int()
+    assert colors.unique(dim=0).tolist() == [[10, 20, 30]]
     bank = build_bank([image], degradation=Bicubic(2), patch=8, device=CPU, swap_channels=True)
     patches = sample(bank, 0, 600)
     orders = Counter(map(tuple, (patches.target[:, :, 0, 0] * 255).round().int().tolist()))
@@ -180,8 +180,8 @@ def test_files_are_loaded_in_order(tmp_path):
     images = load_images(paths, num_channels=3, progress=lambda *n: calls.append(n), num_workers=3)
     assert all(torch.equal(a, b) for a, b in zip(images, pictures(5), strict=True))
     assert calls == [(n, 5) for n in range(1, 6)]
-    grey = load_images(paths, num_channels=1)
-    assert {tuple(image.shape) for image in grey} == {(1, 37, 31)}
+    gray = load_images(paths, num_channels=1)
+    assert {tuple(image.shape) for image in gray} == {(1, 37, 31)}
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):

@@ -106,7 +106,7 @@ def test_a_network_learns_to_denoise_without_a_clean_picture(tmp_path):
     assert after < 0.3 * before
 
 
-def test_what_the_recipe_refuses(tmp_path):
+def test_recipes_with_blind_spots_refuse_what_does_not_fit(tmp_path):
     values = RECIPE | {"data": [str(tmp_path)]}
     with pytest.raises(ConfigError, match="for noisy pictures as they are: scale = 1, no shrink"):
         make_recipe(values | {"shrink": [0.5]})

@@ -115,7 +115,7 @@ def test_a_baseline_writes_error_maps(models, dataset, tmp_path):
     assert done.files["sigma"].is_file()
 
 
-def test_what_goes_wrong(models, dataset):
+def test_impossible_baselines_are_refused_with_a_hint(models, dataset):
     with pytest.raises(ConfigError, match="did you mean 'constant'"):
         make_baseline("constnat", models, protocols=[PROTOCOL])
     with pytest.raises(ConfigError, match="only an ensemble takes several models; tta got 2"):

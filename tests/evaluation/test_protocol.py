@@ -67,7 +67,7 @@ def test_a_result_beyond_white_is_white():
     assert scores["ssim_y"] == pytest.approx(1)
 
 
-def test_pairs_for_super_resolution_are_cropped_colour():
+def test_pairs_for_super_resolution_are_cropped_color():
     low, target = super_resolution(4).pair(torch.rand(1, 1, 37, 31), "any")
     assert low.shape == (1, 3, 9, 7)
     assert target.shape == (1, 3, 36, 28)
@@ -85,7 +85,7 @@ def test_noise_depends_on_name_and_seed_alone():
     assert torch.equal(protocol.pair(image, "a").target, image)
 
 
-def test_grey_denoisers_see_grey():
+def test_gray_denoisers_see_gray():
     low, target = denoising(15, channels=1).pair(torch.rand(1, 3, 20, 20), "a")
     assert low.shape == target.shape == (1, 1, 20, 20)
 

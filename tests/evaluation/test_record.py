@@ -34,7 +34,7 @@ def written(folder, content):
     return path
 
 
-def test_round_trip(tmp_path):
+def test_a_saved_record_is_read_back(tmp_path):
     record = Record(**RECORD, seed=3, images={"baby": {"psnr_y": 37.0}})
     record.save(tmp_path / "new" / "record.json")
     assert load_record(tmp_path / "new" / "record.json") == record
@@ -43,7 +43,7 @@ def test_round_trip(tmp_path):
 @pytest.mark.parametrize(
     ("part", "key"), [(part, key) for part, keys in records.REQUIRED.items() for key in keys]
 )
-def test_what_is_missing_is_named(tmp_path, part, key):
+def test_a_missing_entry_of_a_record_is_named(tmp_path, part, key):
     for value in (None, "", "absent"):
         content = copy.deepcopy(RECORD)
         content[part][key] = value
@@ -69,7 +69,7 @@ def test_what_is_missing_is_named(tmp_path, part, key):
     ],
     ids=range(8),
 )
-def test_what_is_no_record(tmp_path, content, line):
+def test_files_that_are_no_record_are_refused(tmp_path, content, line):
     with pytest.raises(DataError) as caught:
         load_record(written(tmp_path, content))
     assert line in str(caught.value)
@@ -110,7 +110,7 @@ def fake_git(monkeypatch, answers):
     ],
     ids=["clean", "changed", "other project", "no repository", "no git"],
 )
-def test_commit(monkeypatch, answers, expected):
+def test_the_commit_of_a_record_comes_from_git_or_the_release(monkeypatch, answers, expected):
     fake_git(monkeypatch, answers)
     name, source = records.commit()
     assert name == expected

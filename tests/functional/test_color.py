@@ -20,7 +20,7 @@ def test_every_level_survives_the_way_to_float_and_back():
     levels = torch.arange(256, dtype=torch.uint8)
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         image = levels.to(dtype) / 255
-        # bfloat16 has eight bits of precision: neighbouring levels fall together near white.
+        # bfloat16 has eight bits of precision: neighboring levels fall together near white.
         tolerance = 1 if dtype == torch.bfloat16 else 0
         assert (to_uint8(image).int() - levels.int()).abs().max() <= tolerance
 
@@ -55,19 +55,19 @@ def test_luma_in_float32_is_good_to_a_thousandth_of_a_level():
 
 
 def test_luma_of_primaries():
-    # BT.601: 16 for black, 235 for white, 16 plus the weight for a pure colour.
-    colours = torch.tensor([[0, 0, 0], [1, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]).double()
-    luma = rgb_to_y(colours[:, :, None, None]).flatten() * 255
+    # BT.601: 16 for black, 235 for white, 16 plus the weight for a pure color.
+    colors = torch.tensor([[0, 0, 0], [1, 1, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]]).double()
+    luma = rgb_to_y(colors[:, :, None, None]).flatten() * 255
     assert luma.tolist() == pytest.approx([16, 235, 81.481, 144.553, 40.966], abs=1e-9)
 
 
-def test_match_channels_repeats_grey_and_weighs_colour():
-    grey, colour = random_image(2, 1, 37, 31), random_image(2, 3, 37, 31)
-    assert torch.equal(match_channels(grey, 3), torch.cat([grey, grey, grey], dim=1))
-    assert match_channels(colour, 3) is colour
+def test_match_channels_repeats_gray_and_weighs_color():
+    gray, color = random_image(2, 1, 37, 31), random_image(2, 3, 37, 31)
+    assert torch.equal(match_channels(gray, 3), torch.cat([gray, gray, gray], dim=1))
+    assert match_channels(color, 3) is color
     # The full-swing BT.601 weights, as in the L mode of image editors.
-    expected = 0.299 * colour[:, :1] + 0.587 * colour[:, 1:2] + 0.114 * colour[:, 2:]
-    torch.testing.assert_close(match_channels(colour, 1), expected)
+    expected = 0.299 * color[:, :1] + 0.587 * color[:, 1:2] + 0.114 * color[:, 2:]
+    torch.testing.assert_close(match_channels(color, 1), expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

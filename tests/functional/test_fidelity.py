@@ -36,7 +36,7 @@ def skimage_ssim(image, target, data_range):
 
 @pytest.mark.parametrize("shave", [0, 4])
 @pytest.mark.parametrize("shape", [(2, 3, 37, 31), (1, 1, 19, 53)])
-def test_both_equal_scikit_image(shape, shave):
+def test_psnr_and_ssim_equal_scikit_image(shape, shave):
     from skimage.metrics import peak_signal_noise_ratio
 
     image, target = images(*shape)

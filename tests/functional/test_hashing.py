@@ -13,7 +13,7 @@ def test_mix_is_splitmix64():
     assert [value % 2**64 for value in found] == expected
 
 
-def test_mix_of_neighbours_is_unrelated():
+def test_mix_of_neighbors_is_unrelated():
     numbers = torch.arange(100_000)
     hashes = splitmix64(numbers)
     assert hashes.unique().numel() == numbers.numel()

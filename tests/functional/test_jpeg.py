@@ -41,14 +41,14 @@ def assert_like_pillow(image, quality, subsampling):
 @pytest.mark.parametrize("subsampling", [True, False])
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("quality", QUALITIES)
-def test_equals_pillow(quality, channels, subsampling, size):
+def test_jpeg_equals_pillow(quality, channels, subsampling, size):
     assert_like_pillow(natural(*size, channels), quality, subsampling)
 
 
 @pytest.mark.skipif(not DATA, reason="MUSIGMA_DATA is not set")
 @pytest.mark.parametrize("subsampling", [True, False])
 @pytest.mark.parametrize("quality", QUALITIES)
-def test_equals_pillow_on_photos(quality, subsampling):
+def test_jpeg_equals_pillow_on_photos(quality, subsampling):
     for path in sorted((Path(DATA) / "benchmark" / "Set14" / "HR").glob("*.png"))[:3]:
         picture = np.array(Image.open(path).convert("RGB"))[:203, :251]
         image = torch.tensor(picture).permute(2, 0, 1)[None] / 255

@@ -292,7 +292,7 @@ def test_sigma_variance_is_least_at_the_error_to_the_clean_target():
         ("udl_step2", 0.0),
     ],
 )
-def test_hand_values(name, value):
+def test_objectives_by_hand(name, value):
     given = [torch.full((1, 1, 2, 3), v) for v in (0.75, 0.5, 0.5)]
     torch.testing.assert_close(call(name, given), torch.full((1, 1, 2, 3), value))
 
@@ -309,7 +309,7 @@ def test_random_values_by_the_formula():
         torch.testing.assert_close(call(name, [mean, target, sigma]), expected.abs())
 
 
-def test_edge_by_hand():
+def test_edge_objective_by_hand():
     mean = torch.tensor([[0.0, 1.0, 1.0], [0.0, 0.0, 3.0]])
     expected = torch.tensor([[1.0 + 0, 0.0 + 1, 0.0 + 2], [0.0, 3.0, 0.0]])
     assert torch.equal(F.edge(mean, torch.zeros_like(mean)), expected)

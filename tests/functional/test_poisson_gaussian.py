@@ -93,7 +93,7 @@ def test_moments_of_clipped_noise_are_those_of_scipy():
         assert float(variance[index]) == pytest.approx(second - first**2, abs=1e-4)
 
 
-def test_growth_is_told_of_grey_pictures_that_are_large_enough():
+def test_growth_is_told_of_gray_pictures_that_are_large_enough():
     generator = torch.Generator().manual_seed(7)
     noisy = sensor_noise(cells(), gain=8, std=2, generator=generator)
     assert growth_of(noisy).startswith("variance ")

@@ -43,10 +43,10 @@ def imresize_matrix(length, result, factor):
     mirror = [*range(1, length + 1), *range(length, 0, -1)]
     matrix = np.zeros((result, length))
     for row in range(1, result + 1):
-        centre = row / factor + 0.5 * (1 - 1 / factor)
-        left = math.floor(centre - width / 2)
+        center = row / factor + 0.5 * (1 - 1 / factor)
+        left = math.floor(center - width / 2)
         for tap in range(left, left + math.ceil(width) + 2):
-            matrix[row - 1, mirror[(tap - 1) % (2 * length)] - 1] += cubic(shrink * (centre - tap))
+            matrix[row - 1, mirror[(tap - 1) % (2 * length)] - 1] += cubic(shrink * (center - tap))
     return matrix / matrix.sum(1, keepdims=True)
 
 
@@ -153,7 +153,7 @@ def test_half_precision_is_only_storage():
     assert torch.equal(resize(image, scale=0.5), resize(image.float(), scale=0.5).half())
 
 
-def test_sizes():
+def test_sides_of_the_result_are_rounded_up_as_matlab_does():
     image = torch.zeros(1, 1, 10, 31)
     # MATLAB rounds sides up; 10 * 1.1 is 11.000000000000002 in double precision and means 11.
     assert resize(image, scale=1.1).shape == (1, 1, 11, 35)

@@ -107,7 +107,7 @@ def _short_png(random: Random) -> bytes:
 
 
 def png_of(width: int, height: int, data: bytes) -> bytes:
-    """Return a PNG of 8-bit colours with the given size and compressed rows."""
+    """Return a PNG of 8-bit colors with the given size and compressed rows."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", data), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, content) for name, content in parts)

@@ -17,8 +17,8 @@ def chunk(name: bytes, data: bytes, checksum: int | None = None) -> bytes:
 def png_header(
     width: int, height: int, bits: int, channels: int, interlaced: bool = False
 ) -> bytes:
-    colour_type = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
-    fields = struct.pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, interlaced)
+    color_type = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+    fields = struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, interlaced)
     return SIGNATURE + chunk(b"IHDR", fields)
 
 
@@ -54,3 +54,12 @@ def black_ink_profile() -> bytes:
     )
     header += bytes(12) + b"acsp" + bytes(28) + struct.pack(">3I", 0xF6D6, 0x10000, 0xD32D)
     return header.ljust(128, b"\0") + directory + table
+
+
+def one_line(caught, path):
+    """Return the text of an error, which is one line and begins with the path."""
+    line = str(caught.value)
+    assert "\n" not in line
+    assert line.isprintable()
+    assert line.startswith(f"{path}: ")
+    return line

@@ -14,7 +14,8 @@ from musigma.images.listing import ImageSource
 from musigma.model import Model
 from musigma.networks import Network, NetworkInfo, create, with_sigma
 from musigma.restoration.options import Options
-from musigma.restoration.restore_file import Restored, restore_file
+from musigma.restoration.restore_file import restore_file
+from musigma.restoration.restored import Restored
 from musigma.uncertainty.calibration import Calibration
 
 CALIBRATION = calibration_of(

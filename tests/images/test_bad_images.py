@@ -12,9 +12,9 @@ import pytest
 import torch
 from PIL import Image
 
-from helpers.pictures import SIGNATURE, chunk, png, png_header
+from helpers.pictures import SIGNATURE, chunk, one_line, png, png_header
 from musigma.images import decoding
-from musigma.images.image_io import ImageMeta, open_image, read_image, write_image
+from musigma.images.image_io import open_image, read_image, write_image
 from musigma.types import ImageError
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (37, 31, 3), np.uint8)
@@ -43,14 +43,6 @@ def bmp_with_size(width, height):
 
 def png_with_pixels(compressed):
     return png_header(31, 37, 8, 3) + chunk(b"IDAT", compressed) + chunk(b"IEND", b"")
-
-
-def one_line(caught, path):
-    line = str(caught.value)
-    assert "\n" not in line
-    assert line.isprintable()
-    assert line.startswith(f"{path}: ")
-    return line
 
 
 def png_of_rows(num_rows, **changes):
@@ -91,7 +83,7 @@ def jpeg_of_scans(num_scans):
 
 
 def tiff_of_pages(num_pages, *, sign="<", big=False):
-    """Return a TIFF of one grey pixel on each page; all have the same entries."""
+    """Return a TIFF of one gray pixel on each page; all have the same entries."""
     offset, entry = ("Q", "HHQQ") if big else ("I", "HHII")
     magic = {"<": b"II", ">": b"MM"}[sign] + struct.pack(f"{sign}H", 43 if big else 42)
     magic += struct.pack(f"{sign}HH", 8, 0) if big else b""
@@ -114,7 +106,7 @@ def tiff_of_pages(num_pages, *, sign="<", big=False):
 
 def declared(format_name, width, height):
     """A file of a few bytes that declares a large picture."""
-    if format_name == "WEBP":  # one colour: a lossless WebP needs no bytes for pixels
+    if format_name == "WEBP":  # one color: a lossless WebP needs no bytes for pixels
         bits = (width - 1) | (height - 1) << 14
         body = b"VP8L" + struct.pack("<I", 10) + b"\x2f" + struct.pack("<I", bits) + bytes(5)
         return b"RIFF" + struct.pack("<I", 4 + len(body)) + b"WEBP" + body
@@ -350,96 +342,8 @@ def test_random_damage_gives_a_picture_or_one_line(tmp_path, seed):
     assert all(line.isprintable() for line in lines)
 
 
-GOOD = torch.full((1, 3, 4, 5), 0.5)
-
-
-def refused(path, image=GOOD, meta=None):
-    """The line that refuses to write; nothing may be left behind."""
-    before = {item: item.read_bytes() for item in path.parent.iterdir() if item.is_file()}
-    with pytest.raises(ImageError) as caught:
-        write_image(path, image, meta)
-    after = {item: item.read_bytes() for item in path.parent.iterdir() if item.is_file()}
-    assert before == after
-    return one_line(caught, path)
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-@pytest.mark.parametrize("bits", [8, 16])
-@pytest.mark.parametrize("name", ["a.png", "a.tif"])
-def test_not_a_number_is_never_written(tmp_path, value, bits, name):
-    (tmp_path / name).write_bytes(b"what was there")
-    image = torch.full((1, 3, 200, 5), 0.5)
-    image[0, 1, 150, 2] = value
-    line = refused(tmp_path / name, image, ImageMeta(bits=bits))
-    assert "holds NaN or infinite values; if it was computed in half precision, use float32" in line
-
-
-def test_names_that_cannot_be_written(tmp_path):
-    (tmp_path / "folder.png").mkdir()
-    (tmp_path / "file").write_bytes(b"")
-    assert "did you mean '.png'" in refused(tmp_path / "a.pngg")
-    assert "suffix ''" in refused(tmp_path / "a")
-    assert "is a folder; give the name of a file" in refused(tmp_path / "folder.png")
-    with pytest.raises(ImageError, match=r"could not be written \(File exists\)"):
-        write_image(tmp_path / "file" / "a.png", GOOD)
-
-
-@pytest.mark.parametrize(
-    "shape", [(3, 4, 5), (2, 3, 4, 5), (1, 2, 4, 5), (1, 4, 4, 5), (1, 3, 0, 5)]
-)
-def test_shapes_that_are_no_picture(tmp_path, shape):
-    assert f"got {shape}" in refused(tmp_path / "a.png", torch.zeros(shape))
-
-
-def test_alpha_that_does_not_fit(tmp_path):
-    small = ImageMeta(alpha=torch.ones(1, 1, 2, 2))
-    assert "(1, 1, 4, 5), got (1, 1, 2, 2); enlarge it" in refused(tmp_path / "a.png", GOOD, small)
-    alpha = ImageMeta(alpha=torch.ones(1, 1, 4, 5))
-    for name in ("a.jpg", "a.bmp"):
-        assert "no room for alpha; write PNG, WebP or TIFF" in refused(tmp_path / name, GOOD, alpha)
-
-
-def test_pictures_larger_than_the_format(tmp_path):
-    line = torch.zeros(1, 1, 1, 1).expand(1, 1, 1, 70_000)
-    assert "70000 x 1 pixels are more than JPEG can hold; write PNG" in refused(
-        tmp_path / "a.jpg", line
-    )
-    assert "more than WEBP can hold" in refused(tmp_path / "a.webp", line)
-    huge = torch.zeros(1, 1, 1, 1).expand(1, 3, 40_000, 40_000)
-    assert "more than TIFF can hold" in refused(tmp_path / "a.tif", huge)
-    assert "more than BMP can hold" in refused(tmp_path / "a.bmp", huge)
-
-
-class FullDisk(io.FileIO):
-    """A file on a disk without room."""
-
-    def write(self, _):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp", "a.tif", "a.bmp"])
-@pytest.mark.parametrize("bits", [8, 16])
-def test_full_disk(tmp_path, monkeypatch, name, bits):
-    (tmp_path / name).write_bytes(b"what was there")
-    real_open = Path.open
-    monkeypatch.setattr(
-        Path, "open", lambda self, mode: (FullDisk if "x" in mode else real_open)(self, mode)
-    )
-    line = refused(tmp_path / name, GOOD, ImageMeta(bits=bits))
-    assert "could not be written (No space left on device); no partial file is left" in line
-
-
-@pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
-def test_folder_that_may_not_be_written(tmp_path, monkeypatch, code):
-    def refuse(*_):
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(Path, "open", refuse)
-    assert f"could not be written ({os.strerror(code)})" in refused(tmp_path / "a.png")
-
-
-def test_grey_corners_are_no_missing_data(tmp_path):
-    """The grey of missing blocks is also a colour; pictures that have it are read."""
+def test_gray_corners_are_no_missing_data(tmp_path):
+    """The gray of missing blocks is also a color; pictures that have it are read."""
     pixels = PIXELS.copy()
     pixels[16:] = 128
     for options in ({}, {"progressive": True}, {"subsampling": 0}, {"quality": 40}):
@@ -475,7 +379,7 @@ def test_memory_is_compared_before_decoding(tmp_path):
     with pytest.raises(ImageError) as caught:
         open_image(path, memory=10 * 2**20)
     assert "decoding it needs 12 MiB, and 10 are allowed; set `memory`" in one_line(caught, path)
-    assert open_image(path, memory=12 * 2**20).colours.shape == (1, 3, 1000, 1000)
+    assert open_image(path, memory=12 * 2**20).colors.shape == (1, 3, 1000, 1000)
 
 
 def test_libtiff_prints_nothing(tmp_path, capfd):

@@ -14,7 +14,7 @@ BYTES = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype=np.uint8)
 FLOATS = torch.from_numpy(BYTES.transpose(2, 0, 1).copy())[None].float() / 255
 
 
-def grey_of(image):
+def gray_of(image):
     return torch.from_numpy(np.asarray(image).astype(np.float32))[None, None] / 255
 
 
@@ -80,13 +80,13 @@ def test_modes_of_pil():
         converted = image.convert(mode)
         expected = as_batch(np.asarray(converted.convert("RGB")))
         assert torch.equal(as_batch(converted), expected), mode
-    assert torch.equal(as_batch(image.convert("L")), grey_of(image.convert("L")))
-    assert torch.equal(as_batch(image.convert("1")), grey_of(image.convert("1").convert("L")))
+    assert torch.equal(as_batch(image.convert("L")), gray_of(image.convert("L")))
+    assert torch.equal(as_batch(image.convert("1")), gray_of(image.convert("1").convert("L")))
     deep = Image.fromarray(BYTES[..., 0].astype(np.uint16) * 257)
     assert deep.mode.startswith("I;16")
-    torch.testing.assert_close(as_batch(deep), grey_of(BYTES[..., 0]), rtol=0, atol=1e-6)
+    torch.testing.assert_close(as_batch(deep), gray_of(BYTES[..., 0]), rtol=0, atol=1e-6)
     floats = Image.fromarray(BYTES[..., 0].astype(np.float32) / 255)
-    torch.testing.assert_close(as_batch(floats), grey_of(BYTES[..., 0]))
+    torch.testing.assert_close(as_batch(floats), gray_of(BYTES[..., 0]))
 
 
 TRANSPARENT = Image.fromarray(BYTES).convert("P")

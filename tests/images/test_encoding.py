@@ -43,8 +43,8 @@ def test_parts_of_an_opened_picture_are_parts_of_the_whole(tmp_path):
     write_image(tmp_path / "a.png", image, ImageMeta(bits=16, alpha=image[:, :1]))
     values, meta = read_image(tmp_path / "a.png")
     opened = open_image(tmp_path / "a.png")
-    assert opened.colours.shape == (1, 3, 37, 31)
-    assert torch.equal(opened.colours[..., 5:9, 3:30], values[..., 5:9, 3:30])
+    assert opened.colors.shape == (1, 3, 37, 31)
+    assert torch.equal(opened.colors[..., 5:9, 3:30], values[..., 5:9, 3:30])
     assert torch.equal(opened.alpha[:], meta.alpha)
     assert opened.meta.alpha is None
 

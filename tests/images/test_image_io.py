@@ -16,7 +16,7 @@ from musigma.types import ConfigError, ImageError
 
 HEIGHT, WIDTH = 37, 31
 SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
-GREY_PROFILE = bytes(16) + b"GRAY" + bytes(200)
+GRAY_PROFILE = bytes(16) + b"GRAY" + bytes(200)
 
 
 def random_bytes(*channels, seed=0):
@@ -40,7 +40,7 @@ def test_eight_bits_come_back_exactly(tmp_path, name, channels):
     values, meta = read_image(tmp_path / name)
     assert values.dtype == torch.float32
     expected = np.repeat(samples, 3, axis=2) if name == "a.webp" and channels == 1 else samples
-    assert np.array_equal(levels(values), expected)  # WebP has no grey
+    assert np.array_equal(levels(values), expected)  # WebP has no gray
     assert torch.equal(values, unit(expected))
     assert (meta.bits, meta.channels, meta.alpha) == (8, expected.shape[2], None)
     assert meta.format == {"a.bmp": "BMP", "a.png": "PNG", "a.webp": "WEBP"}.get(name, "TIFF")
@@ -60,7 +60,7 @@ def test_alpha_comes_back_exactly(tmp_path, name, channels):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_jpeg_stays_near_and_grey_stays_grey(tmp_path, channels):
+def test_jpeg_stays_near_and_gray_stays_gray(tmp_path, channels):
     ramp = np.linspace(0, 255, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH, 1).repeat(channels, 2)
     write_image(tmp_path / "a.jpg", unit(ramp))
     values, meta = read_image(tmp_path / "a.jpg")
@@ -97,11 +97,11 @@ def test_any_float_type_is_written_even_with_a_gradient(tmp_path, dtype):
     assert (levels(read_image(tmp_path / "a.png")[0]) == 128).all()
 
 
-def test_palettes_become_colours(tmp_path):
+def test_palettes_become_colors(tmp_path):
     index = np.arange(HEIGHT * WIDTH, dtype=np.uint8).reshape(HEIGHT, WIDTH) % 3
     image = Image.fromarray(index).convert("P")
-    colours = [[10, 20, 30], [200, 100, 0], [255, 255, 255]]
-    image.putpalette(np.ravel(colours).tolist())
+    colors = [[10, 20, 30], [200, 100, 0], [255, 255, 255]]
+    image.putpalette(np.ravel(colors).tolist())
     image.putdata(index.ravel().tolist())
     image.save(tmp_path / "plain.png")
     image.save(tmp_path / "plain.tif")
@@ -109,11 +109,11 @@ def test_palettes_become_colours(tmp_path):
     image.save(tmp_path / "clear.png", transparency=bytes([255, 128, 0]))
     for name in ("plain.png", "plain.tif", "plain.bmp", "clear.png"):
         values, meta = read_image(tmp_path / name)
-        assert np.array_equal(levels(values), np.array(colours)[index])
+        assert np.array_equal(levels(values), np.array(colors)[index])
     assert np.array_equal(levels(meta.alpha)[..., 0], np.array([255, 128, 0])[index])
 
 
-def test_single_bits_become_grey(tmp_path):
+def test_single_bits_become_gray(tmp_path):
     bits = random_bytes() > 127
     Image.fromarray(bits).save(tmp_path / "a.png")
     Image.fromarray(bits).save(tmp_path / "a.tif", compression="group4")
@@ -124,19 +124,19 @@ def test_single_bits_become_grey(tmp_path):
 
 
 @pytest.mark.parametrize("bits", [1, 2, 4])
-def test_one_see_through_grey_of_few_bits(tmp_path, bits):
+def test_one_see_through_gray_of_few_bits(tmp_path, bits):
     size = struct.pack(">II", 8 // bits, 1)
     header = SIGNATURE + chunk(b"IHDR", size + bytes([bits, 0, 0, 0, 0]))
     pixels = zlib.compress(bytes([0, 0b00011011]))  # the filter and one byte of pixels
     data = header + chunk(b"tRNS", bytes([0, 1])) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
     (tmp_path / "a.png").write_bytes(data)
     values, meta = read_image(tmp_path / "a.png")
-    greys = {1: [0, 0, 0, 1, 1, 0, 1, 1], 2: [0, 1, 2, 3], 4: [1, 11]}[bits]
-    assert np.array_equal(levels(values).ravel(), np.array(greys) * 255 // (2**bits - 1))
-    assert meta.alpha.flatten().tolist() == [grey != 1 for grey in greys]
+    grays = {1: [0, 0, 0, 1, 1, 0, 1, 1], 2: [0, 1, 2, 3], 4: [1, 11]}[bits]
+    assert np.array_equal(levels(values).ravel(), np.array(grays) * 255 // (2**bits - 1))
+    assert meta.alpha.flatten().tolist() == [gray != 1 for gray in grays]
 
 
-def test_one_see_through_colour(tmp_path):
+def test_one_see_through_color(tmp_path):
     samples = random_bytes(3)
     samples[3, 5] = samples[0, 0]
     key = chunk(b"tRNS", samples[0, 0].astype(">u2").tobytes())
@@ -205,20 +205,20 @@ def test_exif_is_kept_without_what_no_longer_holds(tmp_path, name, bits):
 
 @pytest.mark.parametrize("name", ["a.png", "a.jpg", "a.webp", "a.tif"])
 @pytest.mark.parametrize("bits", [8, 16])
-def test_colour_profile_is_kept(tmp_path, name, bits):
+def test_color_profile_is_kept(tmp_path, name, bits):
     write_image(tmp_path / name, unit(random_bytes(3)), ImageMeta(bits=bits, icc_profile=SRGB))
     assert read_image(tmp_path / name)[1].icc_profile == SRGB
     with Image.open(tmp_path / name) as image:
         assert image.info["icc_profile"] == SRGB
 
 
-def test_profile_of_another_colour_space_is_left_out(tmp_path):
+def test_profile_of_another_color_space_is_left_out(tmp_path):
     for name, profile, channels, kept in [
-        ("a.png", GREY_PROFILE, 1, GREY_PROFILE),
-        ("a.png", GREY_PROFILE, 3, None),
+        ("a.png", GRAY_PROFILE, 1, GRAY_PROFILE),
+        ("a.png", GRAY_PROFILE, 3, None),
         ("a.png", SRGB, 1, None),
         ("a.png", b"rubbish", 3, None),
-        ("a.webp", GREY_PROFILE, 1, None),  # it is written as colour
+        ("a.webp", GRAY_PROFILE, 1, None),  # it is written as color
     ]:
         image = unit(random_bytes(channels))
         write_image(tmp_path / name, image, ImageMeta(icc_profile=profile))

@@ -77,7 +77,7 @@ def test_a_link_to_nothing_is_not_passed_over(folder):
         (["n" * 300 + ".png"], "could not be looked up (File name too long)"),
     ],
 )
-def test_what_cannot_be_listed(folder, inputs, text):
+def test_inputs_without_pictures_are_refused(folder, inputs, text):
     (folder / "empty").mkdir()
     (folder / "lost.png").symlink_to("nowhere.png")
     make(folder, "raw.dng")

@@ -56,7 +56,7 @@ def test_every_one_of_the_65536_values_comes_back(tmp_path):
         assert np.array_equal(samples_of(tmp_path / name), samples)
 
 
-def test_grey_png_as_pillow_sees_it(tmp_path):
+def test_gray_png_as_pillow_sees_it(tmp_path):
     samples = random_samples(1)
     write_samples(tmp_path / "a.png", samples)
     with Image.open(tmp_path / "a.png") as image:
@@ -73,7 +73,7 @@ def test_smooth_png_is_well_compressed(tmp_path):
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_one_see_through_colour(tmp_path, channels):
+def test_one_see_through_color(tmp_path, channels):
     samples = random_samples(channels)
     samples[3, 5] = samples[7, 11] = samples[0, 0]
     key = chunk(b"tRNS", samples[0, 0].astype(">u2").tobytes())
@@ -112,7 +112,7 @@ def test_tiff_comes_back_exactly_and_another_reader_agrees(tmp_path, channels):
     assert np.array_equal(np.atleast_3d(tifffile.imread(tmp_path / "a.tif")), samples)
 
 
-def test_tiff_of_grey_and_alpha_is_written_as_colour(tmp_path):
+def test_tiff_of_gray_and_alpha_is_written_as_color(tmp_path):
     samples = random_samples(2)
     write_samples(tmp_path / "a.tif", samples)
     assert np.array_equal(samples_of(tmp_path / "a.tif"), samples[..., [0, 0, 0, 1]])
@@ -134,7 +134,7 @@ def test_tiff_where_zero_is_white(tmp_path):
     assert np.array_equal(samples_of(tmp_path / "a.tif")[..., 0], 65535 - samples)
 
 
-def test_tiff_with_colours_multiplied_by_alpha(tmp_path):
+def test_tiff_with_colors_multiplied_by_alpha(tmp_path):
     straight = random_samples(4).astype(np.float64)
     straight[..., 3] = np.maximum(straight[..., 3], 1000)
     alpha = straight[..., 3:]

@@ -39,7 +39,9 @@ def nodes(package) -> dict:
 @pytest.fixture
 def tiny(tmp_path, monkeypatch) -> Path:
     """Tiny weights with a sigma branch and a calibration, in a file."""
-    monkeypatch.setattr("musigma.app.restorer.default_engine", lambda: "torch")  # starts quickly
+    monkeypatch.setattr(
+        "musigma.restoration.interactive.default_engine", lambda: "torch"
+    )  # starts quickly
     network = build("edsr-baseline", 2, sigma=True)
     path = tmp_path / "tiny.safetensors"
     musigma.save(path, Model(network=network, name="tiny", calibration=CALIBRATION))
@@ -121,7 +123,7 @@ def test_sigma_is_multiplied_and_the_limit_decides_what_is_unsure(nodes, tiny):
 
 
 @pytest.mark.parametrize("channels", [1, 4])
-def test_grey_pictures_and_opacity_give_colours(nodes, tiny, channels):
+def test_gray_pictures_and_opacity_give_colors(nodes, tiny, channels):
     mean, sigma, unsure, _ = restored(nodes, tiny, pictures(1, 9, 10, channels))
     assert mean.shape == sigma.shape == (1, 18, 20, 3)
     assert unsure.shape == (1, 18, 20)

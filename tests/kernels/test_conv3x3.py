@@ -34,7 +34,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_what_it_is_made_of(case):
+def test_convolve_equals_the_separate_operations(case):
     given, options, expected = CASES[case]
     result = convolve(*given, **options)
     torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
@@ -42,7 +42,7 @@ def test_it_is_what_it_is_made_of(case):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_compilers_are_told_its_shape(case):
+def test_convolve_of_meta_tensors_has_the_right_shape(case):
     given, options, expected = CASES[case]
     meta = [part.to("meta") for part in given]
     options = {k: v.to("meta") if isinstance(v, torch.Tensor) else v for k, v in options.items()}

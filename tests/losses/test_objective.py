@@ -126,7 +126,7 @@ def test_every_objective_compiles_as_one_graph(name):
 @pytest.mark.parametrize(
     ("text", "needs"), [("expected_l1", False), ("l1 + 0.01 * sigma_l1", True), ("edge", False)]
 )
-def test_needs_sigma(text, needs):
+def test_which_objectives_need_sigma(text, needs):
     assert Objective(text).needs_sigma is needs
 
 

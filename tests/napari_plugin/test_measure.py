@@ -1,12 +1,12 @@
-"""Values at the pointer, and boxes by the centres of their pixels."""
+"""Values at the pointer, and boxes by the centers of their pixels."""
 
 import numpy as np
 import pytest
 
-from musigma.app.box_statistics import Box
 from musigma.napari_plugin.measure import box_in_words, box_of, pixel_at, value_in_words
 from musigma.restoration.restore_array import RestoredArray
 from musigma.types import ConfigError
+from musigma.uncertainty.box_statistics import Box
 
 
 def restored(**changes: object) -> RestoredArray:
@@ -36,15 +36,15 @@ def test_values_in_words():
     assert value_in_words(restored(std=None), (1, 0, 2)) == "26"
     missing = restored(mean=np.full((2, 4, 6), np.nan, np.float32))
     assert value_in_words(missing, (0, 0, 0)) == "no value"
-    colours = np.array([[[10, 20, 30, 255]]], np.uint8)
+    colors = np.array([[[10, 20, 30, 255]]], np.uint8)
     std = np.ones((1, 1, 3), np.float32)
-    opaque = restored(mean=colours, std=std, rgb=True, first=())
+    opaque = restored(mean=colors, std=std, rgb=True, first=())
     assert value_in_words(opaque, (0, 0)) == (
         "10, 20, 30, 90 % interval 8 to 12, 18 to 22, 28 to 32"
     )
 
 
-def test_a_box_holds_the_pixels_whose_centres_it_holds():
+def test_a_box_holds_the_pixels_whose_centers_it_holds():
     assert box_of(rectangle(-0.5, -0.5, 3.5, 5.5), (4, 6)) == Box(0, 0, 6, 4)
     assert box_of(rectangle(0.1, 1.9, 2.1, 3.9), (4, 6)) == Box(2, 1, 2, 2)
     assert box_of(rectangle(-40, -40, 40, 40), (4, 6)) == Box(0, 0, 6, 4)

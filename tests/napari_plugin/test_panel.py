@@ -50,7 +50,9 @@ def tiny(tmp_path_factory) -> Path:
 @pytest.fixture
 def panel(application, tiny, tmp_path, monkeypatch) -> Iterator[panel_module.Panel]:
     """A panel that is set to tiny weights, beside a viewer without a window."""
-    monkeypatch.setattr("musigma.app.restorer.default_engine", lambda: "torch")  # starts quickly
+    monkeypatch.setattr(
+        "musigma.restoration.interactive.default_engine", lambda: "torch"
+    )  # starts quickly
     monkeypatch.setenv("NAPARI_CONFIG", str(tmp_path / "settings.yaml"))
     from napari.components import ViewerModel
 
@@ -123,7 +125,7 @@ def test_the_shown_plane_alone_lies_where_it_was(panel):
     assert_same_edges(source, mean, zoom=2, first=2)
 
 
-def test_colours_keep_their_type(panel):
+def test_colors_keep_their_type(panel):
     from napari.layers import Image
 
     data, properties, _ = portrait_layer()[0]
@@ -149,7 +151,7 @@ def test_the_status_bar_says_value_and_interval(panel):
     mean = panel.viewer.layers["cells mean"]
     at = source.data_to_world((1, 4, 5))
     status = mean.get_status(at, world=True, dims_displayed=[1, 2])
-    # The centre of a source pixel is the corner of four: either of them is right.
+    # The center of a source pixel is the corner of four: either of them is right.
     values = [f"{mean.data[1, y, x]:.4g}" for y in (8, 9) for x in (10, 11)]
     assert any(f"mean {value}, 90 % interval" in status["coordinates"] for value in values)
     outside = mean.get_status((0, -50, -50), world=True, dims_displayed=[1, 2])

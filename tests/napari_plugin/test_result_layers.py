@@ -17,7 +17,7 @@ def restored(mean: np.ndarray, std: float | None = 2.0, **changes: object) -> Re
 
 @pytest.mark.parametrize("zoom", [1, 2, 3, 4])
 def test_the_edges_of_the_result_are_those_of_the_source(zoom):
-    """Pixels are centred at whole numbers, so that the edges of n pixels are at -1/2, n - 1/2."""
+    """Pixels are centered at whole numbers, so that the edges of n pixels are at -1/2, n - 1/2."""
     angle = np.array([[0.8, -0.6], [0.6, 0.8]])
     linear = np.eye(3)
     linear[1:, 1:] = angle @ np.diag([0.2, 0.3])
@@ -46,7 +46,7 @@ def test_bounds_of_floating_point_are_exact_and_missing_without_a_calibration():
     assert bounds(restored(np.zeros((2, 2)), factor=None, coverage=None)) is None
 
 
-def test_layers_of_grey_values_look_like_the_source():
+def test_layers_of_gray_values_look_like_the_source():
     look = {"contrast_limits": (0, 9), "colormap": "gray", "gamma": 1.0, "scale": (1, 1)}
     layers = result_layers(restored(np.zeros((4, 4), np.float32)), look=look)
     names = [layer.properties["name"] for layer in layers]
@@ -56,7 +56,7 @@ def test_layers_of_grey_values_look_like_the_source():
     assert all(layer.properties["scale"] == (1, 1) for layer in layers)
 
 
-def test_sigma_of_colours_is_shown_as_their_mean():
+def test_sigma_of_colors_is_shown_as_their_mean():
     mean = np.zeros((4, 5, 4), np.uint8)
     layers = result_layers(restored(mean, rgb=True), look={}, intervals=False)
     assert [layer.data.shape for layer in layers] == [(4, 5), (4, 5, 4)]

@@ -50,11 +50,11 @@ def test_no_memory_is_asked_for_tiles_that_are_not_made():
     assert least_memory_for_tiles(model_of(double, 8).network, width=100) < 2**20
 
 
-def test_grey_pictures_come_back_grey():
-    grey = torch.rand(1, 1, 8, 9)
-    prediction = model_of(double).predict(grey)
+def test_gray_pictures_come_back_gray():
+    gray = torch.rand(1, 1, 8, 9)
+    prediction = model_of(double).predict(gray)
     assert prediction.mean.shape == (1, 1, 16, 18)
-    torch.testing.assert_close(prediction.mean, double(grey))
+    torch.testing.assert_close(prediction.mean, double(gray))
 
 
 def test_features_are_the_answer_its_difference_its_slopes_and_the_input():
@@ -76,7 +76,7 @@ def test_only_the_engine_torch_runs_it():
             make_engine(network, name)
 
 
-def test_it_cannot_be_exported(tmp_path):
+def test_a_black_box_cannot_be_exported(tmp_path):
     with pytest.raises(ConfigError, match=r"an ONNX file cannot be written"):
         model_of(double).export(tmp_path / "net.onnx")
     with pytest.raises(ConfigError, match=r"a folder for the hub cannot be written"):

@@ -64,7 +64,7 @@ def test_the_setting_travels_with_the_weights(tmp_path):
     sample_dropout_mask(model.network, generator())
 
 
-def test_what_goes_wrong():
+def test_impossible_dropout_is_refused():
     with pytest.raises(ConfigError, match="EDSR was trained without dropout"):
         sample_dropout_mask(edsr(), generator())
     for probability in (-0.1, 1.0):

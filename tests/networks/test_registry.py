@@ -168,7 +168,7 @@ def test_two_networks_of_one_name():
         (lambda: register("mine")(lambda **_: 3) and create("mine", scale=2), "builds a int"),
     ],
 )
-def test_what_cannot_be_registered(call, line):
+def test_register_refuses_what_could_not_be_created(call, line):
     before = set(registry._ENTRIES)
     with pytest.raises(ConfigError, match=line):
         call()

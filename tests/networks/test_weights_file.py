@@ -94,7 +94,7 @@ def basicsr_names(state, num_blocks=2):
 
 
 def with_mean_shift(state):
-    """The 1x1 convolutions with which the official release shifts the mean colour."""
+    """The 1x1 convolutions with which the official release shifts the mean color."""
     eye, mean = torch.eye(3).view(3, 3, 1, 1), 255 * torch.tensor(RGB_MEAN)
     shift = {"sub_mean.weight": eye, "sub_mean.bias": -mean}
     return {**shift, **state, "add_mean.weight": eye, "add_mean.bias": mean}

@@ -60,8 +60,8 @@ def test_the_peak_of_a_large_picture(tmp_path):
     report = json.loads(done.stderr.splitlines()[-1])
     assert report["code"] == 0, done.stderr
     assert report["peak"] < 2**28 + 100e6
-    network, low = load(tmp_path / "w.safetensors").network, open_image(tmp_path / "a.png").colours
-    result = open_image(tmp_path / "out" / "a.png").colours
+    network, low = load(tmp_path / "w.safetensors").network, open_image(tmp_path / "a.png").colors
+    result = open_image(tmp_path / "out" / "a.png").colors
     assert result.shape == (1, 3, 8000, 8000)
     for top, left in ((0, 0), (0, 3850), (3850, 0), (3850, 3850), (1901, 2047)):
         with torch.inference_mode():
@@ -80,7 +80,7 @@ def test_the_peak_of_a_large_picture(tmp_path):
 @pytest.mark.parametrize("scale", [1, 2, 3])
 def test_rows_of_alpha_are_those_of_the_whole(tmp_path, scale):
     write_image(tmp_path / "a.png", torch.rand(1, 1, 37, 31))
-    alpha = open_image(tmp_path / "a.png").colours
+    alpha = open_image(tmp_path / "a.png").colors
     whole = resize(alpha[:], scale=scale).clamp(0, 1)
     size = (37 * scale, whole.shape[3])
     for top in range(0, 37 * scale, 10):

@@ -75,20 +75,20 @@ def test_tiles_of_every_network_with_a_radius(name):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=tolerance)
 
 
-def test_a_grey_picture_is_denoised_by_a_colour_network():
+def test_a_gray_picture_is_denoised_by_a_color_network():
     clean = portrait()[:, :, 100:196, 100:196].mean(1, keepdim=True)
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
     mean, _ = load("drunet-small").predict(clean + noise * 25 / 255, noise_std=25)
-    # Told 25, it took noise that is the same in all colours for a part of the picture: 23.3 dB.
+    # Told 25, it took noise that is the same in all colors for a part of the picture: 23.3 dB.
     assert (mean - clean).square().mean() < 10**-2.7
 
 
-def test_a_grey_picture_goes_through_a_colour_network():
+def test_a_gray_picture_goes_through_a_color_network():
     network = build("edsr-baseline", 2, sigma=True)
-    grey = torch.rand(1, 1, 9, 7, generator=torch.Generator().manual_seed(0))
-    found, colour = predict(network, grey), predict(network, grey.expand(1, 3, 9, 7))
+    gray = torch.rand(1, 1, 9, 7, generator=torch.Generator().manual_seed(0))
+    found, color = predict(network, gray), predict(network, gray.expand(1, 3, 9, 7))
     assert found.mean.shape == found.sigma.shape == (1, 1, 18, 14)
-    expected = [part.mean(1, keepdim=True) for part in colour]
+    expected = [part.mean(1, keepdim=True) for part in color]
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
 
@@ -119,7 +119,7 @@ def test_results_are_plain_tensors_that_may_be_changed():
         ((1, 4, 5, 4), "takes 3 channels and the image has 4"),
     ],
 )
-def test_what_is_no_picture_for_the_network(shape, line):
+def test_images_that_do_not_fit_the_network_are_refused(shape, line):
     with pytest.raises(ImageError, match=line):
         predict(create("bicubic", scale=2), torch.zeros(shape))
 

@@ -10,7 +10,7 @@ from musigma.types import Prediction
 
 
 class Pointwise:
-    """An engine that multiplies three colours by a fourth channel, value by value."""
+    """An engine that multiplies three colors by a fourth channel, value by value."""
 
     name, device, batches = "pointwise", torch.device("cpu"), False
 

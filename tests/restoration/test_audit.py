@@ -71,7 +71,7 @@ def test_an_enlargement_of_another_picture_contradicts_the_input(model, pair):
     assert any("contradicts" in sentence for sentence in result.in_words())
 
 
-def test_the_overlay_colours_what_is_flagged_and_nothing_else(pair):
+def test_the_overlay_colors_what_is_flagged_and_nothing_else(pair):
     target = pair[1]
     score = torch.zeros(96, 96)
     score[4, 5], score[10, 11] = 2, 2
@@ -92,11 +92,11 @@ def test_the_overlay_colours_what_is_flagged_and_nothing_else(pair):
         least_wrong_share=0.0,
     )
     picture = overlay(target, result)[0]
-    coloured = picture.amax(0) > picture.amin(0) + 0.01
-    assert int(coloured.sum()) == 2 + 4
-    assert coloured[4, 5]
-    assert coloured[10, 11]
-    assert bool(coloured[40:42, 40:42].all())
+    colored = picture.amax(0) > picture.amin(0) + 0.01
+    assert int(colored.sum()) == 2 + 4
+    assert colored[4, 5]
+    assert colored[10, 11]
+    assert bool(colored[40:42, 40:42].all())
 
 
 def test_other_sizes_and_coverages_are_refused(model, pair):

@@ -148,7 +148,7 @@ def test_weights_bring_percentiles_which_are_measured_in_each_plane(tmp_path):
     assert (given.science.low, given.science.range_origin) == (0, "given")
 
 
-def test_a_plain_tiff_holds_measured_values_for_weights_with_a_normalisation(tmp_path):
+def test_a_plain_tiff_holds_measured_values_for_weights_with_a_normalization(tmp_path):
     counts = waves(40, 50, low=300, high=900).astype(np.uint16)
     tifffile.imwrite(tmp_path / "a.tif", counts)
     model = replace(unchanged(1), metadata={"value_percentiles": [0, 100]})

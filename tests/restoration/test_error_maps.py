@@ -114,7 +114,7 @@ def pixels_of(path):
 
 
 @pytest.mark.parametrize("shape", [(300, 600), (517, 1013), (1, 2048)])
-def test_picture_shows_each_pixel_in_its_colour(tmp_path, shape):
+def test_picture_shows_each_pixel_in_its_color(tmp_path, shape):
     import matplotlib
 
     height, width = shape
@@ -122,10 +122,10 @@ def test_picture_shows_each_pixel_in_its_colour(tmp_path, shape):
     draw_error_map(tmp_path / "s.png", values, "std")
     pixels = pixels_of(tmp_path / "s.png")
     levels = values[0, 0].numpy() * 255
-    colours = matplotlib.colormaps["magma"](levels / np.percentile(levels, 99.5), bytes=True)
+    colors = matplotlib.colormaps["magma"](levels / np.percentile(levels, 99.5), bytes=True)
     margin = min(round(width / 40), 28)
     shown = pixels[margin : margin + height, margin : margin + width].astype(int)
-    assert np.abs(shown - colours[..., :3]).max() <= 3  # one step of the map's 256 colours
+    assert np.abs(shown - colors[..., :3]).max() <= 3  # one step of the map's 256 colors
     assert (pixels[:margin] == 255).all()
     assert (pixels[margin + height :] != 255).any()  # the scale bar
 
@@ -189,7 +189,7 @@ def test_bad_values_are_never_written(tmp_path, write, bad):
 
 
 @pytest.mark.parametrize("write", [write_error_map, draw_error_map])
-def test_bad_settings(tmp_path, write):
+def test_error_maps_of_unknown_quantity_suffix_or_shape_are_refused(tmp_path, write):
     values = random_errors()
     with pytest.raises(ConfigError, match="there is no quantity 'sgima'; did you mean 'sigma'"):
         write(tmp_path / "s.png", values, "sgima")

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from musigma.app.api import joint_box
+from musigma.app.boxes import joint_box
 from musigma.datasets.demo_photo import portrait
 from musigma.functional.resize import bicubic_down
 from musigma.images.image_io import write_image

@@ -143,7 +143,7 @@ def clashing(sources, options):
     return sorted(path.as_posix() for path in find_clashes(sources, options))
 
 
-def test_clashes():
+def test_results_that_would_share_a_file_are_found():
     plain, with_maps = Options(folder=Path("out")), Options(folder=Path("out"), sigma=True)
     apart = [("in/a.png", "a.png"), ("in/b.png", "b.png"), ("in/sub/a.png", "sub/a.png")]
     assert clashing(apart, with_maps) == []

@@ -13,8 +13,8 @@ from musigma.restoration.viewer import data as viewer_data
 from musigma.restoration.viewer.page import write_page
 from musigma.restoration.viewer.tiles import Layer, error_level, level_factors
 from musigma.types import ConfigError, ImageError, Prediction
-from studies.page_size import data_of, make_page, measure, photo
-from studies.page_size import stored_samples as samples_of
+from studies.measurements.page_size import data_of, make_page, measure, photo
+from studies.measurements.page_size import stored_samples as samples_of
 
 
 def random(*shape, top=1.0, seed=0):
@@ -76,7 +76,7 @@ def test_errors_come_back_as_near_as_the_page_says(tmp_path):
 @pytest.mark.parametrize(
     ("level", "top"), [(0.011, 0.02), (0.3, 0.3), (1, 1), (6.1, 8), (8.5, 10), (11, 20), (0, 1)]
 )
-def test_colour_scale_ends_at_a_round_level(tmp_path, level, top):
+def test_color_scale_ends_at_a_round_level(tmp_path, level, top):
     mean = torch.zeros(1, 1, 5, 4)
     sigma = torch.full_like(mean, level / 255 * (1 - 1e-6))
     page = written(tmp_path, before=mean, prediction=Prediction(mean, sigma))
@@ -170,7 +170,7 @@ def test_strange_titles_stay_titles(tmp_path):
     assert summary["title"] == title
 
 
-def test_grey_denoiser_without_sigma(tmp_path):
+def test_gray_denoiser_without_sigma(tmp_path):
     mean = random(1, 1, 37, 31)
     page = written(tmp_path, before=mean + 0.1, prediction=Prediction(mean))
     data = data_of(page)
@@ -221,7 +221,7 @@ def test_a_result_beyond_the_limit_is_shrunk_and_the_page_says_so(tmp_path, monk
 
 @pytest.mark.parametrize("scale", [1, 2])
 def test_three_megapixels_take_three_megabytes(tmp_path, scale):
-    """The bar is 12 MB for 12 megapixels; `studies/page_size.py` measures such a page."""
+    """The bar is 12 MB for 12 megapixels; `studies.measurements.page_size` measures such a page."""
     shown = make_page(tmp_path / "a.html", height=1500, width=2000, scale=scale)
     page = (tmp_path / "a.html").read_text()
     measured = measure(page, shown)

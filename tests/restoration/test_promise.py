@@ -98,13 +98,13 @@ def test_the_calibrated_noise_level_is_promised(tmp_path):
     assert "white noise of standard deviation 25" in promise.text
 
 
-def test_a_grey_picture_gets_no_promise_of_noise_in_colours(tmp_path):
-    in_colours = replace(DENOISER, protocol={**DENOISER.protocol, "channels": 3})
+def test_a_gray_picture_gets_no_promise_of_noise_in_colors(tmp_path):
+    in_colors = replace(DENOISER, protocol={**DENOISER.protocol, "channels": 3})
     write_image(tmp_path / "grey.png", torch.rand(1, 1, 8, 8), ImageMeta(channels=1))
-    grey, level = open_image(tmp_path / "grey.png").meta, options(noise_std=25.0)
-    assert "it is gray" in promise_for(in_colours, grey, level).reason
-    assert promise_for(DENOISER, grey, level).reason is None
-    assert promise_for(in_colours, opened(tmp_path), level).reason is None
+    gray, level = open_image(tmp_path / "grey.png").meta, options(noise_std=25.0)
+    assert "it is gray" in promise_for(in_colors, gray, level).reason
+    assert promise_for(DENOISER, gray, level).reason is None
+    assert promise_for(in_colors, opened(tmp_path), level).reason is None
 
 
 def test_all_reasons_are_given(tmp_path):

@@ -52,7 +52,7 @@ def test_a_network_that_changes_nothing_returns_the_values_to_the_bit(shape, dty
     assert (restored.std > 0).all()
 
 
-def test_grey_values_become_floating_point_and_colours_keep_their_type():
+def test_gray_values_become_floating_point_and_colors_keep_their_type():
     assert result_type(source(np.zeros((4, 4), np.uint16))) == np.float32
     assert result_type(source(np.zeros((4, 4), np.int32))) == np.float64
     assert result_type(source(np.zeros((4, 4, 3), np.uint16), rgb=True)) == np.uint16
@@ -64,8 +64,8 @@ def test_enlarged_values_are_those_of_predict_in_the_units_of_the_array():
     data = random(18, 22, dtype="uint16", high=4000)
     options = ArrayOptions(value_range=(100.0, 4100.0))
     restored = restore_array(model, source(data), options)
-    grey = torch.from_numpy((data.astype(np.float32) - 100) / 4000)[None, None]
-    mean, sigma = model.predict(grey)
+    gray = torch.from_numpy((data.astype(np.float32) - 100) / 4000)[None, None]
+    mean, sigma = model.predict(gray)
     std = CALIBRATION.std(sigma)
     assert restored.mean == pytest.approx(4000 * mean[0, 0].numpy() + 100, abs=0.05)
     assert restored.std == pytest.approx(4000 * std[0, 0].numpy(), rel=1e-4)
@@ -107,7 +107,7 @@ def test_missing_values_stay_missing_and_infinite_ones_become_so():
     assert np.array_equal(np.isnan(restored.std), missing)
 
 
-def test_the_error_of_rounded_colours_includes_the_rounding():
+def test_the_error_of_rounded_colors_includes_the_rounding():
     data = np.full((8, 8, 3), 7, np.uint8)
     rounded = restore_array(unchanged(), source(data, rgb=True))
     exact = restore_array(unchanged(), source((data / 255).astype(np.float32), rgb=True))
@@ -135,7 +135,7 @@ def test_planes_with_ranges_of_their_own_are_all_named():
     assert any("0 to 100, 0 to 4000" in sentence for sentence in restored.report)
 
 
-def test_promises_are_made_for_colours_of_lossless_files_alone():
+def test_promises_are_made_for_colors_of_lossless_files_alone():
     data = random(16, 16, 3, dtype="uint8", high=255)
 
     def last_words(array: ArraySource, **options: object) -> str:

@@ -16,9 +16,10 @@ from musigma.images.listing import ImageSource
 from musigma.model import Model, load
 from musigma.networks import create
 from musigma.prediction.predict import predict
-from musigma.restoration import restore_file as files
+from musigma.restoration import picture_job
 from musigma.restoration.options import Options
-from musigma.restoration.restore_file import read_picture, restore_file
+from musigma.restoration.picture_job import read_picture
+from musigma.restoration.restore_file import restore_file
 from musigma.restoration.restore_image import restore_image
 from musigma.restoration.viewer import data as viewer_data
 from musigma.types import ConfigError, ImageError
@@ -33,7 +34,7 @@ def source_in(folder, name="a.png"):
     return ImageSource(folder / name, Path(name))
 
 
-def test_what_became_of_a_file(tmp_path):
+def test_the_outcome_names_files_and_size_and_the_result_is_that_of_predict(tmp_path):
     model, source = model_of(sigma=True), source_in(tmp_path)
     done = restore_file(model, source, Options(folder=tmp_path / "out", sigma=True))
     assert (done.source, done.output) == (source.path, tmp_path / "out" / "a.png")
@@ -48,7 +49,7 @@ def test_what_became_of_a_file(tmp_path):
     assert [path.name for path in (tmp_path / "plain").iterdir()] == ["a.png"]
 
 
-def test_equal_red_green_and_blue_are_denoised_as_a_grey_picture(tmp_path):
+def test_equal_red_green_and_blue_are_denoised_as_a_gray_picture(tmp_path):
     """Such a file was hardly denoised: its noise looked like detail, and was estimated as none."""
     y, x = torch.meshgrid(torch.arange(64), torch.arange(64), indexing="ij")
     clean = (0.5 + 0.3 * torch.sin(x / 9) * torch.cos(y / 7))[None, None]
@@ -56,22 +57,22 @@ def test_equal_red_green_and_blue_are_denoised_as_a_grey_picture(tmp_path):
     write_image(tmp_path / "grey.png", noisy)
     write_image(tmp_path / "rgb.png", noisy.expand(1, 3, 64, 64))
     model, options = load("drunet-small"), Options(folder=tmp_path / "out", estimate_noise=True)
-    grey, rgb = (
+    gray, rgb = (
         restore_file(model, ImageSource(tmp_path / name, Path(name)), options)
         for name in ("grey.png", "rgb.png")
     )
-    assert rgb.estimated_noise_std == pytest.approx(grey.estimated_noise_std) != 0
+    assert rgb.estimated_noise_std == pytest.approx(gray.estimated_noise_std) != 0
     assert "it is gray" in rgb.promise_reason
-    of_grey, of_rgb = (read_image(done.output)[0] for done in (grey, rgb))
+    of_gray, of_rgb = (read_image(done.output)[0] for done in (gray, rgb))
     assert of_rgb.shape == (1, 3, 64, 64)
-    assert torch.equal(of_rgb, of_grey.expand(1, 3, 64, 64))
+    assert torch.equal(of_rgb, of_gray.expand(1, 3, 64, 64))
     assert float((of_rgb - clean).square().mean()) < 0.3 * float((noisy - clean).square().mean())
 
 
 def test_a_black_and_white_picture_in_rgb_gets_no_tint(tmp_path):
     """The three channels came back up to several levels apart."""
-    grey = natural(24, 32, channels=1)
-    write_image(tmp_path / "bw.png", grey.expand(1, 3, 24, 32))
+    gray = natural(24, 32, channels=1)
+    write_image(tmp_path / "bw.png", gray.expand(1, 3, 24, 32))
     options = Options(folder=tmp_path / "out", npz=True)
     done = restore_file(
         load("photo", scale=2), ImageSource(tmp_path / "bw.png", Path("bw.png")), options
@@ -80,7 +81,7 @@ def test_a_black_and_white_picture_in_rgb_gets_no_tint(tmp_path):
     assert arrays["mean"].shape == (1, 3, 48, 64)
     for name in ("mean", "sigma", "half_width"):
         assert np.ptp(arrays[name], axis=1).max() == 0
-    assert not np.array_equal(arrays["mean"][0, 0, ::2, ::2], grey[0, 0])
+    assert not np.array_equal(arrays["mean"][0, 0, ::2, ::2], gray[0, 0])
 
 
 def test_measured_values_that_fill_a_small_part_of_16_bits_are_told(tmp_path):
@@ -132,7 +133,7 @@ def test_the_page_of_a_large_picture_is_made_from_a_smaller_view(tmp_path, monke
 
 
 def test_the_noise_level_of_a_large_picture_comes_from_its_middle(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "NOISE_SIDE", 96)
+    monkeypatch.setattr(picture_job, "NOISE_SIDE", 96)
     clean = torch.full((1, 3, 200, 210), 0.5)
     clean[..., 52:148, 57:153] += torch.randn(1, 3, 96, 96, generator=generator()) * 20 / 255
     write_image(tmp_path / "a.png", clean)

@@ -95,7 +95,7 @@ def pixels(page):
 
 
 def boundary(page):
-    """The share of the picture's width that shows the input, from its colours."""
+    """The share of the picture's width that shows the input, from its colors."""
     shown = pixels(page)
     row = shown[shown.shape[0] // 2]
     is_input = (row[:, 1] < 90) & (row[:, 3] > 0)
@@ -404,8 +404,8 @@ def test_transparent_parts_show_a_checkerboard_and_no_promise_is_seen_first(
         middle = shown.shape[1] // 2
         rows = np.flatnonzero(shown[:, middle, 3])  # the picture may be less high than its frame
         shown = shown[rows[20] : rows[-20]]
-        greys = shown[:, 20 : middle - 20, :3]
-        assert {tuple(colour) for colour in greys.reshape(-1, 3)} == {(201,) * 3, (242,) * 3}
+        grays = shown[:, 20 : middle - 20, :3]
+        assert {tuple(color) for color in grays.reshape(-1, 3)} == {(201,) * 3, (242,) * 3}
         assert (shown[:, middle + 20 : -20, 1] == 128).all()
         assert reading(page, "Opacity")[0] == "100 %"
         banner, stage = box_of(page, ".mu-promise"), box_of(page)

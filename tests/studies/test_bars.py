@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from studies.interval_coverage import RANGE
+from studies.paper.interval_coverage import RANGE
 from studies.paper.measurements import RESULTS
 
 

@@ -8,7 +8,7 @@ import torch
 
 from helpers.runs import small_recipe, small_step
 from musigma.functional.objectives import gaussian_nll, laplace_nll, sigma_quantile
-from studies.study_recipes import load_study_recipe
+from studies.training_runs.study_recipes import load_study_recipe
 
 BASELINES = ("baseline-gaussian", "baseline-laplace", "baseline-quantile", "baseline-dropout")
 
@@ -29,7 +29,7 @@ def test_they_differ_from_the_study_in_the_baseline_alone(name):
 
 
 @pytest.mark.parametrize("name", BASELINES)
-def test_they_train(name):
+def test_baseline_recipes_lower_their_loss(name):
     recipe = load_study_recipe(name)
     settings = {"num_blocks": 1, "width": 8, **recipe.settings}
     own = {key: getattr(recipe, key) for key in ("objective", "sigma", "clip")}

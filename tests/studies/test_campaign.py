@@ -13,8 +13,8 @@ from musigma.evaluation.record import load_record
 from musigma.model import load
 from musigma.training.trainer import train
 from musigma.types import ConfigError, MusigmaError
-from studies import campaign
-from studies.campaign import (
+from studies.training_runs import campaign
+from studies.training_runs.campaign import (
     load_campaign,
     next_jobs,
     pack_results,

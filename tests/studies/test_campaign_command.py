@@ -20,7 +20,7 @@ def campaign(tmp_path):
     return ("--file", tmp_path / "campaign.toml", "--results", tmp_path / "results")
 
 
-def test_what_is_made_is_done(studies, campaign, tmp_path):
+def test_runs_that_were_made_count_as_done(studies, campaign, tmp_path):
     where = ("--minutes", 5, "-o", tmp_path / "results", "--device", "cpu")
     assert studies("campaign", "next", *campaign, *where, "--only", "second").code == 0
     done = json.loads(studies("campaign", "status", *campaign, "--json").out)

@@ -4,7 +4,7 @@ import pytest
 
 from helpers.records import evaluation, save_all
 from musigma.types import DataError
-from studies.fill_documents import fill
+from studies.documents.fill_documents import fill
 
 RESULT = {"psnr_y": 37.0, "pll_calibrated": 3.0, "crps_calibrated": 0.01, "ause": 0.2}
 

@@ -1,7 +1,7 @@
 """The tables and the figure of joint errors, from records that are made up here."""
 
 from musigma.evaluation.record import Record
-from studies.joint_tables import (
+from studies.documents.joint_tables import (
     FITTED,
     KINDS,
     PROGRAMS,

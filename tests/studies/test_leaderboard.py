@@ -3,11 +3,11 @@
 import pytest
 
 from helpers.records import RECIPE, evaluation, save_all
-from studies.leaderboard import COLUMNS, METHODS, leaderboard_table
+from studies.documents.leaderboard import COLUMNS, METHODS, leaderboard_table
+from studies.documents.result_tables import fidelity_table
 from studies.paper.measurements import load_records
 from studies.paper.report import make_table
 from studies.paper.study import find_studies
-from studies.result_tables import fidelity_table
 
 OURS = "expected_l1 + 0.01 * sigma_l1"
 

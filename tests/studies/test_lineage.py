@@ -9,7 +9,7 @@ from musigma.evaluation.record import Record
 from musigma.model import load
 from musigma.networks.weights_file import SHIPPED
 from studies.paper.measurements import RESULTS, load_records
-from studies.run_key import key_of_record, run_key
+from studies.training_runs.run_key import key_of_record, run_key
 
 EXCEPTIONS = tomllib.loads((RESULTS.parent / "untraceable.toml").read_text())
 

@@ -5,8 +5,8 @@ from helpers.documents import ROOT
 from helpers.records import evaluation
 from musigma.evaluation.record import load_record
 from musigma.networks.weight_choices import MEASURED
-from studies.measured_weights import measured_weights, text
-from studies.result_tables import read_records, weights_table
+from studies.documents.measured_weights import measured_weights, text
+from studies.documents.result_tables import read_records, weights_table
 
 RECORDS = read_records(ROOT / "studies" / "results")
 

@@ -9,7 +9,13 @@ from PIL import Image, ImageEnhance, ImageOps
 from musigma.datasets.catalog import find_dataset
 from musigma.datasets.drawn_pictures import draw_pictures
 from musigma.evaluation.record import load_record
-from studies.near_duplicates import LIMIT, difference_hash, distances, main, near_duplicates
+from studies.data_sets.near_duplicates import (
+    LIMIT,
+    difference_hash,
+    distances,
+    main,
+    near_duplicates,
+)
 
 PICTURES = [Image.fromarray(p.numpy()) for p in draw_pictures(torch.arange(12), size=96)]
 

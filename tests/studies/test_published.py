@@ -6,11 +6,11 @@ import pytest
 
 from helpers.documents import DOCUMENTS, ROOT, name_of
 from musigma.evaluation.record import load_record
-from studies.campaign import load_campaign
 from studies.commands.campaign import CAMPAIGN
-from studies.fill_documents import TABLE, VALUE, fill
+from studies.documents.fill_documents import TABLE, VALUE, fill
 from studies.paper.measurements import load_records
 from studies.paper.study import find_studies
+from studies.training_runs.campaign import load_campaign
 
 RESULTS = ROOT / "studies" / "results"
 RECORDS = sorted(RESULTS.rglob("*.json"))

@@ -4,7 +4,12 @@ import pytest
 
 from helpers.records import RECIPE, evaluation
 from musigma.evaluation.record import Record, load_record
-from studies.result_tables import denoising_table, fidelity_table, runs_table, uncertainty_table
+from studies.documents.result_tables import (
+    denoising_table,
+    fidelity_table,
+    runs_table,
+    uncertainty_table,
+)
 
 SHIPPED = {"steps": None, "seconds": 60.0, "objective": "sigma_l2"}
 SIGMA = {"psnr_y": 33.0, "ssim_y": 0.9, "pll": 2.5, "pll_calibrated": 3.0, "sigma_psnr": 35.0}

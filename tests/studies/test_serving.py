@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from studies import serving
+from studies.measurements import serving
 
 pytest.importorskip("gradio", reason="the app needs the extra app")
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")

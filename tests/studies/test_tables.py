@@ -81,10 +81,10 @@ def test_noise_level_and_channels_choose_the_column(tmp_path):
     model = {"name": "drunet-grey", "scale": 1}
     protocol = {"name": "denoise", "noise_std": 25.0, "channels": 1}
     one = evaluation(model=model, data="BSD68", protocol=protocol, result={"psnr": 29.5})
-    colour = evaluation(
+    color = evaluation(
         model=model, data="BSD68", protocol=protocol | {"channels": 3}, result={"psnr": 31.0}
     )
-    folder = save_all(tmp_path, grey=one, colour=colour)
+    folder = save_all(tmp_path, gray=one, color=color)
     table = paper_table("denoise-grey", load_records(folder))
     (row,) = measured(table, "DRUNet")
     assert dict(zip(table.headings[2:], row[1], strict=True))["BSD68 25"] == "29.50"

@@ -6,9 +6,9 @@ import scipy.stats
 import torch
 
 from musigma.types import ConfigError, DataError
-from studies.interval_coverage import RANGE, comparisons, held_shares
+from studies.paper.interval_coverage import RANGE, comparisons, held_shares
 from studies.paper.measurements import load_records
-from studies.two_level import holm, mean_difference, t_quantile
+from studies.paper.two_level import holm, mean_difference, t_quantile
 
 
 @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 13, 99, 218])

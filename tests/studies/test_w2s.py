@@ -12,7 +12,7 @@ from musigma.evaluation.record import load_record
 from musigma.functional.poisson_gaussian import PoissonGaussian
 from musigma.model import Model, load
 from musigma.networks import create, with_sigma
-from studies import w2s
+from studies.data_sets import w2s
 
 GAIN, SLOPE, OFFSET = 8.0, 0.7, 12.0
 

@@ -7,12 +7,12 @@ import pytest
 
 from helpers.records import run, save_all
 from musigma.evaluation.record import load_record
-from studies.campaign import Plan
+from studies.documents.result_tables import steps_table
 from studies.paper.figures import draw
 from studies.paper.measurements import load_records
 from studies.paper.zoo import NOT_RUN, corrected, find_entries, longer_entries, zoo_table
-from studies.result_tables import steps_table
-from studies.zoo import CAPTURE, FULL, costs, zoo_plans, zoo_recipes
+from studies.training_runs.campaign import Plan
+from studies.training_runs.zoo import CAPTURE, FULL, costs, zoo_plans, zoo_recipes
 
 RUN_TINY = """
 [[run]]

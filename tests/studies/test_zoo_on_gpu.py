@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from studies.bench.training import drawn_bank, measure_step
-from studies.zoo import FULL, REFERENCE, zoo_plans, zoo_recipes
+from studies.training_runs.zoo import FULL, REFERENCE, zoo_plans, zoo_recipes
 
 pytestmark = [
     pytest.mark.gpu,

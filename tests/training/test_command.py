@@ -33,7 +33,7 @@ def run_command(monkeypatch, *words) -> int:
     return ended.value.code
 
 
-def test_the_command(tmp_path, monkeypatch, capsys):
+def test_train_is_stopped_by_a_signal_and_resumed(tmp_path, monkeypatch, capsys):
     images = write_pictures(tmp_path / "images")
     path = write_recipe(tmp_path / "own.toml", data=[str(images)])
     folder = tmp_path / "run"

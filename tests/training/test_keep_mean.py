@@ -77,7 +77,7 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"start_from": ""}, {"sigma": False, "objective": "l1"}])
-def test_it_needs_a_mean_and_a_branch(change):
+def test_keep_mean_needs_a_mean_and_a_branch(change):
     values = small_values(objective="sigma_l2", start_from="before.pth", keep_mean=True)
     with pytest.raises(ConfigError, match="keep_mean needs"):
         make_recipe(values | change)
@@ -113,7 +113,7 @@ def test_a_file_that_serves_every_scale_is_used_for_that_of_the_recipe(tmp_path,
     assert_same(mean_only(network).state_dict(), released.network.state_dict())
 
 
-def test_it_trains_and_teaches(tmp_path):
+def test_a_file_for_every_scale_can_be_the_start_and_the_teacher(tmp_path):
     path = foreign_file(tmp_path, "vdsr-y")
     data = str(write_pictures(tmp_path / "pictures"))
     changes = {"network": "vdsr-y", "settings": EVERY_SCALE["vdsr-y"], "data": [data], "steps": 2}

@@ -119,7 +119,7 @@ def write_crops(
         ImageError: A picture cannot be read, or the two of a pair do not fit; it names the file.
     """
     total = sum(map(len, parts.values()))
-    grey: dict[bool, list[str]] = {True: [], False: []}
+    gray: dict[bool, list[str]] = {True: [], False: []}
     number = 0
     for part, items in parts.items():
         side = MEASURED_SIDE if part != "training" else _training_side(len(items))
@@ -127,13 +127,13 @@ def write_crops(
             progress(number, total, item.name)
             number += 1
             images = _read(item, scale, value_range)
-            grey[images[0].shape[1] == 1].append(item.name)
+            gray[images[0].shape[1] == 1].append(item.name)
             swapped = both_ways and part == "training"
             _write(images, item.name, folder / part, side, scale, seed, swapped)
-    if grey[True] and grey[False]:
+    if gray[True] and gray[False]:
         raise DataError(
-            f"{len(grey[True])} pictures are gray (such as {grey[True][0]}) and "
-            f"{len(grey[False])} are in color (such as {grey[False][0]}); put them into two "
+            f"{len(gray[True])} pictures are gray (such as {gray[True][0]}) and "
+            f"{len(gray[False])} are in color (such as {gray[False][0]}); put them into two "
             "folders and adapt to each"
         )
 
@@ -167,7 +167,7 @@ def _read(item: Item, scale: int, value_range: tuple[float, float] | None) -> li
 
 def _read_in_range(path: Path, value_range: tuple[float, float] | None) -> Tensor:
     """Return a picture on the scale of the network; windows hold 256 levels of the range."""
-    samples = open_image(path).colours
+    samples = open_image(path).colors
     image = samples[:]
     if value_range is not None:
         low, high = value_range

@@ -68,7 +68,7 @@ def calibrate_on_noisy(
         progress: Called before each picture.
     """
     residuals, of_noise = HeldOut(), HeldOut()
-    measured = modelled = 0.0
+    measured = modeled = 0.0
     for item, (mean, sigma), target in restored_pairs(
         model.network, dataset, protocol, progress=progress
     ):
@@ -78,8 +78,8 @@ def calibrate_on_noisy(
         # As a "residual" the deviation of the noise gives, by sigma, the sums of its variance.
         of_noise.update(torch.zeros_like(mean), variance.sqrt(), sigma, image=item.name)
         measured += noise_variance(item, protocol) * mean.numel()
-        modelled += float(variance.double().sum())
-    ratio = measured / modelled
+        modeled += float(variance.double().sum())
+    ratio = measured / modeled
     for group, histogram in residuals.by_sigma.items():
         histogram.sums[1] -= ratio * of_noise.by_sigma[group].sums[1]
     calibration = fit(residuals, "isotonic", coverage=DEFAULT_COVERAGE, other_coverages=COVERAGES)

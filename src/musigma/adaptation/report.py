@@ -23,7 +23,7 @@ from musigma.evaluation.record import Record
 from musigma.evaluation.restored_pairs import Progress, read_pair, restored_pairs
 from musigma.functional.color import match_channels, to_uint8
 from musigma.model import Model
-from musigma.restoration.viewer.template import fill_template
+from musigma.restoration.viewer.template import make_document
 from musigma.types import Prediction
 from musigma.uncertainty.calibration import describe_inputs
 
@@ -104,7 +104,8 @@ def write_report(path: Path, report: Report, *, progress: Progress | None = None
         _use(report),
     ]
     title = f"{report.model.name}: weights adapted to {report.held_back.name}"
-    document = fill_template("report.html", {"title": escape(title), "body": "\n".join(body)})
+    parts = {"title": escape(title), "body": "\n".join(body)}
+    document = make_document("report.html", parts, generator="musigma report")
     write_atomically(path, document.encode(errors="replace"))
 
 
@@ -262,7 +263,7 @@ def _strip(report: Report, example: Example) -> str:
     assert sigma is not None
     std = report.model.require_calibration().std(sigma)
     error = (mean - truth).abs()
-    top = max(float(np.quantile(_grey(each), 0.995)) for each in (error, std)) or 1.0
+    top = max(float(np.quantile(_gray(each), 0.995)) for each in (error, std)) or 1.0
     noisy = report.noisy is not None
     figures = {
         "input": _picture(example.window.of(degraded)),
@@ -386,11 +387,11 @@ def _picture(image: Tensor) -> str:
 def _map(values: Tensor, top: float) -> str:
     from matplotlib import colormaps
 
-    colours = colormaps["inferno"](np.clip(_grey(values) / top, 0, 1))[..., :3]
-    return _png((255 * colours + 0.5).astype(np.uint8))
+    colors = colormaps["inferno"](np.clip(_gray(values) / top, 0, 1))[..., :3]
+    return _png((255 * colors + 0.5).astype(np.uint8))
 
 
-def _grey(values: Tensor) -> Any:
+def _gray(values: Tensor) -> Any:
     return values[0].mean(0).double().numpy()
 
 

@@ -81,7 +81,7 @@ class Ticket:
 
 
 class JobQueue:
-    """Runs jobs in the order in which they come; at most so many wait.
+    """Runs jobs in the order in which they come; a limited number waits.
 
     Args:
         max_waiting: Number of jobs that may wait besides those that run.

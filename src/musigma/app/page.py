@@ -12,11 +12,13 @@ from typing import Any
 import gradio as gr  # noqa: TID253 (it reads the types of functions; the server imports this late)
 
 from musigma.app import words
-from musigma.app.api import POLL_SECONDS, Service, keep_for_boxes
+from musigma.app.api import POLL_SECONDS, Service
+from musigma.app.boxes import keep_for_boxes
 from musigma.app.job_queue import Ticket
 from musigma.app.limits import CancelledError
-from musigma.app.restorer import DEFAULT_WEIGHTS, RestoreRequest, Result, weights_for
+from musigma.app.restorer import RestoreRequest, Result
 from musigma.model import load
+from musigma.restoration.interactive import DEFAULT_WEIGHTS, weights_for
 from musigma.restoration.viewer import template
 from musigma.types import ConfigError, MusigmaError
 

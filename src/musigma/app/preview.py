@@ -17,7 +17,7 @@ class Preview:
 
     Args:
         size: Height and width of the whole picture.
-        show: Receives JPEG files. What is not done yet is grey.
+        show: Receives JPEG files. What is not done yet is gray.
 
     Example:
         >>> import torch

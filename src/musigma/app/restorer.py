@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -25,21 +24,14 @@ from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import tile_for_memory
 from musigma.restoration.error_maps import describe, error_map_writer
+from musigma.restoration.interactive import DEFAULT_WEIGHTS, TILE, default_engine
 from musigma.restoration.options import Options
-from musigma.restoration.restore_file import (
-    Job,
-    Restored,
-    compute_strips,
-    read_picture,
-    write_results,
-)
-from musigma.restoration.viewer.data import error_colours
+from musigma.restoration.picture_job import Job, read_picture
+from musigma.restoration.restore_file import compute_strips, write_results
+from musigma.restoration.restored import Restored
+from musigma.restoration.viewer.data import error_colors
 from musigma.types import ConfigError, ImageError, Prediction, nearest
 from musigma.uncertainty.calibration import Calibration
-
-DEFAULT_WEIGHTS = "photo"
-TILE = 512
-"""Largest side of a tile: one takes some seconds, which is how often progress is seen."""
 
 NUM_MODELS = 3
 """Models that are kept in memory with their engines."""
@@ -97,32 +89,9 @@ class RestoreRequest:
         return cls(scale=scale, weights=values.get("weights", DEFAULT_WEIGHTS), noise_std=level)
 
 
-def weights_for(scale: int) -> list[str]:
-    """Return the names of the shipped weights of a scale, those for photographs first.
-
-    Example:
-        >>> weights_for(2)[0]
-        'photo'
-    """
-    names = [name for name, scales in shipped_weights().items() if scale in scales]
-    return sorted(names, key=lambda name: (name != DEFAULT_WEIGHTS, name))
-
-
-def default_engine() -> str:
-    """Return the fastest engine that computes in float32, as the calibrations ask for."""
-    needed = ("onnx", "onnxscript", "openvino")
-    return "openvino" if all(find_spec(name) is not None for name in needed) else "torch"
-
-
-def quick_engine(model: Model) -> Engine:
-    """Return what runs a model in float32: `default_engine` for shipped networks on a CPU."""
-    is_shipped = model.name in shipped_weights() and model.onnx is None
-    return model.engine(default_engine() if is_shipped and model.device.type == "cpu" else None)
-
-
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """Let torch use so many threads for a while.
+    """Limit the threads of torch for a while.
 
     Beside an engine with threads of its own, torch only turns samples into files. Its operations
     there are so short that its threads would spend more time on waiting for each other than on
@@ -170,7 +139,7 @@ class Restorer:
     def warm_up(self) -> None:
         """Load default weights, engine and packages, so that the first request is quick."""
         self.engine(self.model(DEFAULT_WEIGHTS, 2))
-        error_colours()  # imports matplotlib
+        error_colors()  # imports matplotlib
 
     def restore(
         self,
@@ -272,7 +241,7 @@ def _with_noise(options: Options, model: Model, noise_std: float | None) -> Opti
 
 def _with_small_tiles(job: Job) -> Job:
     """Let tiles be no larger than `TILE`; the memory that the picture leaves may ask for less."""
-    options, width = job.options, job.picture.colours.shape[3]
+    options, width = job.options, job.picture.colors.shape[3]
     side = tile_for_memory(job.model.network, memory=options.memory, width=width)
     job.options = dataclasses.replace(options, tile=min(TILE, side))
     return job
@@ -297,7 +266,7 @@ class _Tap(ExitStack):
         super().__init__()
         self.path = job.output.with_suffix(".sigma.png")
         self._job = job
-        _, _, height, width = job.picture.colours.shape
+        _, _, height, width = job.picture.colors.shape
         self._size = (job.model.scale * height, job.model.scale * width)
         self._preview = Preview(self._size, show) if show else None
         self._writer: RowWriter | None = None

@@ -151,7 +151,7 @@ def _theme(gr: Any) -> Any:
     fonts = ["system-ui", "-apple-system", "Segoe UI", "Roboto", "Liberation Sans", "sans-serif"]
     mono = ["ui-monospace", "Consolas", "Liberation Mono", "monospace"]
     theme = gr.themes.Default(font=fonts, font_mono=mono, primary_hue="blue", neutral_hue="stone")
-    # Colours as in the stylesheet of the viewer, and letters that can be read.
+    # Colors as in the stylesheet of the viewer, and letters that can be read.
     return theme.set(
         body_background_fill="#f6f6f4",
         body_background_fill_dark="#141518",

@@ -57,7 +57,7 @@ def measure(
     The interval allows for errors that neighboring pixels and channels share. Values are in levels
     of 255.
     """
-    from musigma.functional.equal_channels import grey_if_equal
+    from musigma.functional.equal_channels import gray_if_equal
     from musigma.functional.picture_statistics import measure as measure_statistics
     from musigma.images.image_io import open_image
     from musigma.model import load
@@ -74,12 +74,12 @@ def measure(
     opened = open_image(picture, memory=parse_size(memory))
     boxes = [region] if subtracted is None else [region, subtracted]
     prediction, (inside, *others) = predict_around(
-        loaded, opened.colours, boxes, noise_std=noise_std, memory=parse_size(memory)
+        loaded, opened.colors, boxes, noise_std=noise_std, memory=parse_size(memory)
     )
     quantity = prediction.mean_over(
         inside, minus=others[0] if others else None, channel=channel, coverage=coverage
     )
-    statistics = measure_statistics(grey_if_equal(opened.colours))
+    statistics = measure_statistics(gray_if_equal(opened.colors))
     options = Options(folder=Path(), noise_std=noise_std)
     reason = promise_for(calibration, opened.meta, options, statistics).reason
     promise = None if reason else joint.promise(quantity.coverage, calibration.conditions)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from musigma.model import Model
     from musigma.restoration.batch import Failed
     from musigma.restoration.options import Options
-    from musigma.restoration.restore_file import Restored
+    from musigma.restoration.restored import Restored
     from musigma.restoration.resume_log import ResumeLog
 
 

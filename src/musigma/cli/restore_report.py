@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from musigma.model import Model
     from musigma.restoration.batch import Failed
     from musigma.restoration.options import Options
-    from musigma.restoration.restore_file import Restored
+    from musigma.restoration.restored import Restored
 
 _MAX_NAMES = 3  # in a line about several files
 

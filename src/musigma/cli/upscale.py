@@ -42,7 +42,7 @@ def default_model(scale: int | None) -> str:
 def scale_for(box: tuple[int | None, int | None], paths: Sequence[Path]) -> int:
     """Return the smallest zoom factor, 2 to 4, that is enough for all pictures to fill a box."""
     from musigma.images.decoding import declared_size
-    from musigma.restoration.restore_file import fitted_size
+    from musigma.restoration.picture_job import fitted_size
     from musigma.types import ImageError
 
     largest = 0.0

@@ -48,10 +48,10 @@ def detail(image: Tensor, *, block: int) -> Tensor:
         >>> detail(stripes, block=2)
         tensor([[10., 10.]])
     """
-    grey = image.float().mean(0)[None, None]
-    height, width = (side // block * block for side in grey.shape[-2:])
-    grey = grey[..., :height, :width]
-    distance = (grey - interpolate(avg_pool2d(grey, block), scale_factor=block)).abs()
+    gray = image.float().mean(0)[None, None]
+    height, width = (side // block * block for side in gray.shape[-2:])
+    gray = gray[..., :height, :width]
+    distance = (gray - interpolate(avg_pool2d(gray, block), scale_factor=block)).abs()
     return avg_pool2d(distance, block)[0, 0]
 
 

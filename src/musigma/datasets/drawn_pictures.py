@@ -106,11 +106,11 @@ class Paint(NamedTuple):
     """What a pattern gives a sample.
 
     Attributes:
-        colour: 0, 1 or 2: which of the colors of the leaf.
+        color: 0, 1 or 2: which of the colors of the leaf.
         shade: Factor on its brightness.
     """
 
-    colour: Tensor
+    color: Tensor
     shade: Tensor
 
 
@@ -136,8 +136,8 @@ def draw_pictures(key: Tensor, *, size: int, channels: int = 3) -> Tensor:
     top = _topmost(leaves, row, column)
     picture = torch.arange(len(key), device=key.device).view(-1, 1, 1)
     leaf = Leaf(*(values[picture, top] for values in leaves))
-    colours = _colours(leaf, *_painted(leaf, row, column))
-    means = avg_pool2d(colours, SAMPLES).clamp(0, 1)
+    colors = _colors(leaf, *_painted(leaf, row, column))
+    means = avg_pool2d(colors, SAMPLES).clamp(0, 1)
     if channels == 1:
         means = means.mean(1, keepdim=True)
     return means.mul(255).round().byte().permute(0, 2, 3, 1)
@@ -253,13 +253,13 @@ def _painted(leaf: Leaf, row: Tensor, column: Tensor) -> Paint:
     down = down / (leaf.period * leaf.aspect) + leaf.start
     across = across / leaf.period + leaf.start
     cell = _cell(leaf, down, across)
-    colour, shade = torch.zeros_like(down), torch.ones_like(down)
+    color, shade = torch.zeros_like(down), torch.ones_like(down)
     for kind, pattern in enumerate((_windows, _bricks, _bars, _letters)):
         paint = pattern(leaf, cell)
-        colour = torch.where(leaf.kind == kind, paint.colour, colour)
+        color = torch.where(leaf.kind == kind, paint.color, color)
         shade = torch.where(leaf.kind == kind, paint.shade, shade)
     grain = _grain(leaf.key, row * 0.5, column * 0.5) + _grain(leaf.key, row * 0.12, column * 0.12)
-    return Paint(colour, shade * (1 + leaf.grain * (grain - 1)))
+    return Paint(color, shade * (1 + leaf.grain * (grain - 1)))
 
 
 def _cell(leaf: Leaf, down: Tensor, across: Tensor) -> Cell:
@@ -285,10 +285,10 @@ def _windows(leaf: Leaf, cell: Cell) -> Paint:
     to_bar = (pane - pane.round()).abs()
     is_frame = (border > 1 - 2 * leaf.line) | (to_bar < leaf.line * num_panes / 2)
     is_frame = is_frame | (((leaf.key & 4) > 0) & (down.abs() < leaf.line))
-    colour = torch.where(border < 1, torch.where(is_frame, 1.0, 2.0), 0.0)
-    colour = torch.where(((leaf.key & 24) == 0) & (cell.down > 0.9), 1.0, colour)
+    color = torch.where(border < 1, torch.where(is_frame, 1.0, 2.0), 0.0)
+    color = torch.where(((leaf.key & 24) == 0) & (cell.down > 0.9), 1.0, color)
     glass = 0.55 + 0.7 * unit(cell.hashes) - 0.2 * down
-    return Paint(colour, torch.where(colour == 2, glass, 1.0))
+    return Paint(color, torch.where(color == 2, glass, 1.0))
 
 
 def _bricks(leaf: Leaf, cell: Cell) -> Paint:
@@ -302,9 +302,9 @@ def _bars(leaf: Leaf, cell: Cell) -> Paint:
     place = cell.across / leaf.share
     is_bar = place < 1
     is_rail = ((leaf.key & 3) == 0) & (cell.row % 5 == 0) & (cell.down < 2 * leaf.line)
-    colour = torch.where(is_rail, 2.0, is_bar.float())
+    color = torch.where(is_rail, 2.0, is_bar.float())
     is_shaded = is_bar & ~is_rail & ((leaf.key & 4) > 0)
-    return Paint(colour, torch.where(is_shaded, 0.6 + 1.6 * place * (1 - place), 1.0))
+    return Paint(color, torch.where(is_shaded, 0.6 + 1.6 * place * (1 - place), 1.0))
 
 
 def _letters(leaf: Leaf, cell: Cell) -> Paint:
@@ -348,10 +348,10 @@ def _eased(place: Tensor) -> Tensor:
     return place * place * (3 - 2 * place)
 
 
-def _colours(leaf: Leaf, colour: Tensor, shade: Tensor) -> Tensor:
+def _colors(leaf: Leaf, color: Tensor, shade: Tensor) -> Tensor:
     """Return red, green and blue of each sample, ``(N, 3, H, W)``."""
-    light = torch.where(colour == 0, leaf.light, torch.where(colour == 1, leaf.light2, leaf.light3))
+    light = torch.where(color == 0, leaf.light, torch.where(color == 1, leaf.light2, leaf.light3))
     light = (light * shade).clamp(0, 1)
-    warmth = torch.where(colour == 0, leaf.warmth, leaf.warmth2)
+    warmth = torch.where(color == 0, leaf.warmth, leaf.warmth2)
     channels = (1 + warmth - leaf.green, 1 + leaf.green, 1 - warmth - leaf.green)
     return torch.stack([light * factor for factor in channels], dim=1)

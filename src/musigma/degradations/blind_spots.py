@@ -47,7 +47,7 @@ class BlindSpots(Degradation):
     def training_pair(self, stored: Tensor, draws: Tensor) -> TrainingPair:  # noqa: ARG002
         """Replace some pixels by neighbors, and count the loss there."""
         hidden = torch.rand_like(stored) < SHARE
-        degraded = torch.where(hidden, _neighbours(stored), stored)
+        degraded = torch.where(hidden, _neighbors(stored), stored)
         return TrainingPair(degraded, stored, hidden.to(stored.dtype))
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class BlindSpots(Degradation):
         return BLIND_SPOTS
 
 
-def _neighbours(image: Tensor) -> Tensor:
+def _neighbors(image: Tensor) -> Tensor:
     """Return for each pixel another one nearby, chosen at random; borders are continued."""
     height, width = image.shape[-2:]
     side = 2 * RADIUS + 1

@@ -68,7 +68,8 @@ def add_reference(model: Model, dataset: Dataset) -> Model:
     """Return a calibrated model whose calibration also says what its inputs were like.
 
     The inputs follow from the conditions that the calibration names; only the weights file's
-    metadata changes. ``python -m studies.shipped_references`` does it for the shipped files.
+    metadata changes. ``python -m studies.shipped_weights.shipped_references`` does it for the
+    shipped files.
 
     Args:
         model: A model whose calibration has no reference yet, or an old one.

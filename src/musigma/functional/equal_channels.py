@@ -23,16 +23,16 @@ class FirstChannel:
         return self.image[part][:, :1]
 
 
-def grey_if_equal(image: Windowed) -> Windowed:
+def gray_if_equal(image: Windowed) -> Windowed:
     """Return a picture as it is, or its first channel where it has three that are equal everywhere.
 
     Args:
         image: ``(1, C, H, W)``, a tensor or what is read in parts.
 
     Example:
-        >>> tuple(grey_if_equal(torch.zeros(1, 3, 8, 6)).shape)
+        >>> tuple(gray_if_equal(torch.zeros(1, 3, 8, 6)).shape)
         (1, 1, 8, 6)
-        >>> tuple(grey_if_equal(torch.rand(1, 3, 8, 6)).shape)
+        >>> tuple(gray_if_equal(torch.rand(1, 3, 8, 6)).shape)
         (1, 3, 8, 6)
     """
     if image.shape[1] != 3:

@@ -27,7 +27,7 @@ MIN_BLOCK_EDGES = 0.2
 _MAX_RATIO, _MAX_EXCESS = 1.5, 6.0
 """Noise is white where coarse details have no more than ``1.5 std + 6`` levels of it."""
 
-_GREY_SHARE = 0.25
+_GRAY_SHARE = 0.25
 _MAX_LINES, _MAX_IMPULSES = 4.0, 6.2
 """Above all clean pictures and white noise that were measured."""
 
@@ -90,8 +90,8 @@ def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -
     Example:
         >>> from musigma.functional.picture_statistics import measure
         >>> from musigma.functional.sensor_noise import sensor_noise
-        >>> grey, generator = torch.full((1, 3, 128, 128), 0.5), image_generator("a", 0)
-        >>> noise_of(measure(sensor_noise(grey, std=25, generator=generator))).is_white
+        >>> gray, generator = torch.full((1, 3, 128, 128), 0.5), image_generator("a", 0)
+        >>> noise_of(measure(sensor_noise(gray, std=25, generator=generator))).is_white
         True
     """
     fine, coarse = statistics.noise_std, statistics.coarse_noise_std
@@ -101,8 +101,8 @@ def noise_of(statistics: PictureStatistics, *, white_std: float | None = None) -
         std = fine if white_std is None else white_std
         return NoiseEstimate(std, is_white, has_blocks=has_blocks, left_out=_left_out(statistics))
     # Without JPEG, noise that colors do not have is the same in all of them: film, or a scan.
-    is_grey = fine < _GREY_SHARE * coarse and not has_blocks
-    std = coarse * (LUMA_NORM if is_grey else 1.0)
+    is_gray = fine < _GRAY_SHARE * coarse and not has_blocks
+    std = coarse * (LUMA_NORM if is_gray else 1.0)
     return NoiseEstimate(std, is_white, has_blocks=has_blocks, left_out=_left_out(statistics))
 
 
@@ -150,8 +150,8 @@ def estimate_noise_std(image: Tensor) -> float:
 
     Example:
         >>> from musigma.functional.sensor_noise import sensor_noise
-        >>> grey = torch.full((1, 1, 128, 128), 0.5)
-        >>> noisy = sensor_noise(grey, std=25, generator=image_generator("a", 0))
+        >>> gray = torch.full((1, 1, 128, 128), 0.5)
+        >>> noisy = sensor_noise(gray, std=25, generator=image_generator("a", 0))
         >>> 22.5 < estimate_noise_std(noisy) < 27.5
         True
     """

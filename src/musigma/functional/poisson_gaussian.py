@@ -289,9 +289,9 @@ def _start(means: Tensor, variances: Tensor) -> tuple[float, float]:
     """Return a line through the flatter squares of each range of means."""
     order = means.argsort()
     parts = [part for part in order.tensor_split(_BINS) if len(part)]
-    centre = torch.stack([means[part].mean() for part in parts])
+    center = torch.stack([means[part].mean() for part in parts])
     flat = torch.stack([variances[part].quantile(_FLAT_QUANTILE) for part in parts])
-    slope, intercept, _ = _line(centre, flat, flat.clamp(min=_LEAST_VARIANCE) ** -2)
+    slope, intercept, _ = _line(center, flat, flat.clamp(min=_LEAST_VARIANCE) ** -2)
     return slope, intercept
 
 
@@ -313,16 +313,16 @@ def _usual(ratio: Tensor) -> tuple[Tensor, float]:
 def _line(means: Tensor, variances: Tensor, weights: Tensor) -> tuple[float, float, float]:
     """Return slope, intercept and standard error of the slope of a line by least squares."""
     total = weights.sum()
-    centre = (weights * means).sum() / total
+    center = (weights * means).sum() / total
     height = (weights * variances).sum() / total
-    spread = (weights * (means - centre).square()).sum()
+    spread = (weights * (means - center).square()).sum()
     # Where all means are equal there is no slope to be seen.
     if float(spread / total) < 1e-9:
         return 0.0, float(height), math.inf
-    slope = (weights * (means - centre) * (variances - height)).sum() / spread
-    misfit = variances - height - slope * (means - centre)
+    slope = (weights * (means - center) * (variances - height)).sum() / spread
+    misfit = variances - height - slope * (means - center)
     error = ((weights * misfit.square()).mean() / spread).sqrt()
-    return float(slope), float(height - slope * centre), float(error)
+    return float(slope), float(height - slope * center), float(error)
 
 
 def _model(slope: float, intercept: float, error: float) -> PoissonGaussian:

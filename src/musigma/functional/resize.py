@@ -146,11 +146,11 @@ def _taps(
     shrink = min(factor, 1.0) if antialias else 1.0
     # Cached tensors outlive the caller's inference mode, and a later backward pass needs them.
     with torch.inference_mode(False):
-        centre = (torch.arange(result, dtype=torch.float64) + 0.5) / factor - 0.5
-        first = (centre - support / shrink).ceil()
+        center = (torch.arange(result, dtype=torch.float64) + 0.5) / factor - 0.5
+        first = (center - support / shrink).ceil()
         num_taps = math.floor(2 * support / shrink) + 1
         position = first[:, None] + torch.arange(num_taps)
-        weight = function((centre[:, None] - position) * shrink)
+        weight = function((center[:, None] - position) * shrink)
         weight = weight / weight.sum(1, keepdim=True)
         source = border_index(position.long(), length, "symmetric")
         used = (weight != 0).any(0)

@@ -139,8 +139,8 @@ def _nearest(length: int, scale: int) -> Tensor:
 
 def _distances(length: int, scale: int, pad: int = 0) -> Tensor:
     """Return how far each large pixel lies from the center of each small one."""
-    centre = (torch.arange(length // scale, dtype=torch.float64) + 0.5) * scale - 0.5
-    return torch.arange(-pad, length + pad, dtype=torch.float64) - centre[:, None]
+    center = (torch.arange(length // scale, dtype=torch.float64) + 0.5) * scale - 0.5
+    return torch.arange(-pad, length + pad, dtype=torch.float64) - center[:, None]
 
 
 def _box(x: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ ImageLike: TypeAlias = "PilImage | NDArray[Any] | Tensor"
 LARGEST_FLOAT = 4.0
 """Noise may carry a float image beyond [0, 1], but never that far; 0..255 goes beyond it."""
 
-COLOUR_CHANNELS = (1, 3)
+COLOR_CHANNELS = (1, 3)
 
 
 def as_batch(image: Any) -> Tensor:
@@ -85,7 +85,7 @@ def _array_to_batch(array: NDArray[Any]) -> Tensor:
     if array.ndim not in (3, 4):
         raise ImageError(f"expected {IMAGE_FORMS}, got an array of shape {array.shape}")
     channels_first = array.shape[-3]
-    if array.shape[-1] not in COLOUR_CHANNELS and channels_first in COLOUR_CHANNELS:
+    if array.shape[-1] not in COLOR_CHANNELS and channels_first in COLOR_CHANNELS:
         axes = "(1, 2, 0)" if array.ndim == 3 else "(0, 2, 3, 1)"
         raise ImageError(
             f"an array has its channels last, but the shape {array.shape} has them first; give "
@@ -117,7 +117,7 @@ def _tensor_to_batch(tensor: Tensor) -> Tensor:
     _check_not_empty(shape)
     if tensor.ndim not in (3, 4):
         raise ImageError(f"expected {IMAGE_FORMS}, got a tensor of shape {shape}")
-    if shape[-1] in COLOUR_CHANNELS and shape[-3] > 4:
+    if shape[-1] in COLOR_CHANNELS and shape[-3] > 4:
         axes = "(2, 0, 1)" if tensor.ndim == 3 else "(0, 3, 1, 2)"
         raise ImageError(
             f"a tensor has its channels first, but the shape {shape} has them last; give "

@@ -48,7 +48,7 @@ _SIGNATURES = {
 }
 # Pillow stretches gray of 1, 2 or 4 bits to 8 bits, but not the one gray that a PNG declares
 # transparent.
-_TRANSPARENT_GREY_FACTOR = {"1": 255, "L;2": 85, "L;4": 17}
+_TRANSPARENT_GRAY_FACTOR = {"1": 255, "L;2": 85, "L;4": 17}
 # Bytes for each pixel that decoding takes for a while, measured as the growth of the process and
 # rounded up. Formats whose decoder keeps the picture several times come first.
 _DECODING_BYTES = {"WEBP": 18, "AVIF": 18, "HEIF": 18}
@@ -188,7 +188,7 @@ def _check_data(file: BinaryIO, format_name: str, image: "ImageFile", frame: int
 
 def _declared(image: "ImageFile", format_name: str) -> Declared:
     width, height = image.size
-    deep = _is_deep_colour(image)
+    deep = _is_deep_color(image)
     kept = 2 * len(image.getbands()) if deep else _SAMPLE_BYTES.get(image.mode, 4)
     peak = _DECODING_BYTES.get(format_name, 0)
     peak = max(peak, 22 if deep else _DECODING_BYTES.get(image.mode, 13))
@@ -198,7 +198,7 @@ def _declared(image: "ImageFile", format_name: str) -> Declared:
     return Declared(height, width, needed, height * width * kept)
 
 
-def _is_deep_colour(image: "ImageFile") -> bool:
+def _is_deep_color(image: "ImageFile") -> bool:
     """Return whether a picture has colors of 16 bits."""
     raw = raw_mode(image) if image.tile else image.mode
     tags: Any = getattr(image, "tag_v2", {})
@@ -404,7 +404,7 @@ def _samples(
     """Return ``(H, W, C)`` samples, alpha last where C is 2 or 4, and the value of full scale."""
     raw = raw_mode(image) if image.tile else image.mode
     tags: Any = getattr(image, "tag_v2", {})
-    if _is_deep_colour(image):
+    if _is_deep_color(image):
         if image.mode == "CMYK" or tags.get(_TIFF_PLANES) == 2:
             text = "holds 16-bit CMYK or 16-bit colors in separate planes, which cannot be read"
             raise image_error(path, f"{text}; save it as interleaved RGB, or as PNG")
@@ -415,10 +415,10 @@ def _samples(
         return _checked_floats(path, to_array(image)[..., None]), 1
     if image.mode.startswith("I;16"):
         full_scale = 4095 if raw == "I;12" else FULL_SCALE
-        grey = to_array(image)[..., None]
+        gray = to_array(image)[..., None]
         if tags.get(_TIFF_PHOTOMETRIC) == 0:  # white is zero
-            grey = full_scale - grey
-        return _with_alpha_of_color(grey, image.info.get("transparency")), full_scale
+            gray = full_scale - gray
+        return _with_alpha_of_color(gray, image.info.get("transparency")), full_scale
     return np.atleast_3d(to_array(_to_eight_bits(path, image, raw))), 255
 
 
@@ -442,14 +442,14 @@ def _checked_floats(path: Path, values: NDArray[Any]) -> NDArray[Any]:
 def _to_eight_bits(path: Path, image: "Image", raw: str) -> "Image":
     if image.mode == "CMYK":
         return _cmyk_to_rgb(image)
-    if raw in _TRANSPARENT_GREY_FACTOR and "transparency" in image.info:
-        factor = _TRANSPARENT_GREY_FACTOR[raw]
+    if raw in _TRANSPARENT_GRAY_FACTOR and "transparency" in image.info:
+        factor = _TRANSPARENT_GRAY_FACTOR[raw]
         image.info["transparency"] = min(255, image.info["transparency"] * factor)
-    grey = ("1", "L", "LA")
-    if image.mode not in (*grey, "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr"):
+    gray = ("1", "L", "LA")
+    if image.mode not in (*gray, "P", "PA", "RGB", "RGBA", "RGBX", "YCbCr"):
         text = f"holds {image.mode} pixels, which cannot be read"
         raise image_error(path, f"{text}; save it as RGB or gray with 8 or 16 bits")
-    base = "L" if image.mode in grey else "RGB"
+    base = "L" if image.mode in gray else "RGB"
     mode = base + "A" if image.has_transparency_data else base
     return image if image.mode == mode else image.convert(mode)
 

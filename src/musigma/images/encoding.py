@@ -71,14 +71,14 @@ class PngEncoder:
         metadata: Metadata | None = None,
     ) -> None:
         height, width, channels = shape
-        colour_type = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
+        color_type = {1: 0, 2: 4, 3: 2, 4: 6}[channels]
         self.file = file
         self.sample = np.dtype(np.uint8 if bits == 8 else ">u2")
         self.step = channels * self.sample.itemsize
         self.above = np.zeros((1, width * self.step), np.uint8)
         self.packer = zlib.compressobj(_ZLIB_LEVEL)
         file.write(b"\x89PNG\r\n\x1a\n")
-        self._chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, colour_type, 0, 0, 0))
+        self._chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, color_type, 0, 0, 0))
         if icc_profile:
             self._chunk(b"iCCP", b"ICC profile\0\0" + zlib.compress(icc_profile))
         if exif:
@@ -244,8 +244,8 @@ def _lzw(lines: NDArray[np.uint8]) -> bytes:
     from PIL import Image
 
     buffer = io.BytesIO()
-    grey = Image.fromarray(np.ascontiguousarray(lines))
-    grey.save(buffer, "TIFF", compression="tiff_lzw", strip_size=lines.nbytes)
+    gray = Image.fromarray(np.ascontiguousarray(lines))
+    gray.save(buffer, "TIFF", compression="tiff_lzw", strip_size=lines.nbytes)
     with Image.open(buffer) as picture:
         tags: Any = picture.tag_v2  # type: ignore[attr-defined]
         (offset,), (size,) = tags[273], tags[279]

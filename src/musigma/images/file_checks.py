@@ -57,8 +57,8 @@ def check_png_parts(file: BinaryIO) -> None:
 def check_png_data(file: BinaryIO) -> None:
     """Refuse a PNG whose compressed pixels end before the last row."""
     file.seek(16)
-    width, height, bits, colour_type, _, _, interlaced = struct.unpack(">IIBBBBB", file.read(13))
-    bits *= _PNG_CHANNELS.get(colour_type, 4)
+    width, height, bits, color_type, _, _, interlaced = struct.unpack(">IIBBBBB", file.read(13))
+    bits *= _PNG_CHANNELS.get(color_type, 4)
     passes = _ADAM7 if interlaced else [(1, 1, 0, 0)]
     needed = 0
     for down, right, top, left in passes:

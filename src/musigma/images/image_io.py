@@ -83,7 +83,7 @@ def read_image(
     """
     opened = open_image(path, max_pixels=max_pixels, frame=frame)
     alpha = None if opened.alpha is None else opened.alpha[:]
-    return opened.colours[:], replace(opened.meta, alpha=alpha)
+    return opened.colors[:], replace(opened.meta, alpha=alpha)
 
 
 class Raster:
@@ -126,7 +126,7 @@ class Raster:
 class OpenedImage(NamedTuple):
     """A decoded picture with the samples of its file; alpha is here and not in `meta`."""
 
-    colours: Raster
+    colors: Raster
     alpha: Raster | None
     meta: ImageMeta
 
@@ -218,10 +218,10 @@ def image_writer(
     bits = meta.bits if format_name in ("PNG", "TIFF") else 8
     _check_fits(path, format_name, bits, shape, alpha)
     # WebP has no gray, and Pillow cannot read a 16-bit TIFF of gray and alpha.
-    colour = format_name == "WEBP" or (format_name, bits, alpha) == ("TIFF", 16, True)
-    num_colours = 3 if colour else shape[1]
-    size = (shape[2], shape[3], num_colours + alpha)
-    meta = replace(meta, icc_profile=_fitting_profile(meta.icc_profile, num_colours))
+    color = format_name == "WEBP" or (format_name, bits, alpha) == ("TIFF", 16, True)
+    num_colors = 3 if color else shape[1]
+    size = (shape[2], shape[3], num_colors + alpha)
+    meta = replace(meta, icc_profile=_fitting_profile(meta.icc_profile, num_colors))
     with atomic_write(path) as file:
         encoder = _encoder(file, format_name, size, bits, meta, quality)
         rows = RowWriter(path, encoder, size, bits=bits)
@@ -263,8 +263,8 @@ class RowWriter:
         Args:
             image: The colors of the band, ``(1, C, rows, W)``.
         """
-        num_colours = 1 if self._band.shape[2] <= 2 else 3
-        rows = np.empty((image.shape[2], image.shape[3], num_colours), self._band.dtype)
+        num_colors = 1 if self._band.shape[2] <= 2 else 3
+        rows = np.empty((image.shape[2], image.shape[3], num_colors), self._band.dtype)
         rows[:] = self._integers(image[0])
         stored = self._encoder.stored(rows)[..., : image.shape[1]]
         values = np.divide(stored.transpose(2, 0, 1)[None], self._full_scale, dtype=np.float32)
@@ -277,13 +277,13 @@ class RowWriter:
         assert self._num_missing == 0, f"{self._num_missing} rows of {self._path} are missing"
         self._encoder.finish()
 
-    def _add(self, colours: Tensor, alpha: Tensor | None) -> None:
-        num_rows = colours.shape[1]
+    def _add(self, colors: Tensor, alpha: Tensor | None) -> None:
+        num_rows = colors.shape[1]
         rows = self._band[self._filled : self._filled + num_rows]
-        num_colours = rows.shape[2] - (alpha is not None)
-        rows[..., :num_colours] = self._integers(colours)  # repeats gray in a format without gray
+        num_colors = rows.shape[2] - (alpha is not None)
+        rows[..., :num_colors] = self._integers(colors)  # repeats gray in a format without gray
         if alpha is not None:
-            rows[..., num_colours:] = self._integers(alpha)
+            rows[..., num_colors:] = self._integers(alpha)
         self._num_missing -= num_rows
         self._filled += num_rows
         if self._filled == BAND:

@@ -58,5 +58,5 @@ def _decode(image: "ImageFile", mode: str) -> NDArray[np.uint8]:
 
 def _divided_by_alpha(samples: Samples) -> Samples:
     alpha = samples[..., 3:].astype(np.float64)
-    colour = samples[..., :3] * (FULL_SCALE / np.maximum(alpha, 1))
-    return np.append(np.minimum(np.rint(colour), FULL_SCALE).astype(np.uint16), samples[..., 3:], 2)
+    color = samples[..., :3] * (FULL_SCALE / np.maximum(alpha, 1))
+    return np.append(np.minimum(np.rint(color), FULL_SCALE).astype(np.uint16), samples[..., 3:], 2)

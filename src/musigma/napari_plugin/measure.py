@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musigma.app.box_statistics import box_statistics, in_words
 from musigma.restoration.array_source import Index
 from musigma.restoration.restore_array import RestoredArray
 from musigma.types import ConfigError
+from musigma.uncertainty.box_statistics import box_statistics, in_words
 from musigma.uncertainty.quantities import Box
 
 _NUMBER = ".4g"
@@ -45,7 +45,7 @@ def value_in_words(restored: RestoredArray, index: Index) -> str:
         >>> value_in_words(restored, (0, 1))
         '103, 90 % interval 101.5 to 104.5'
     """
-    values = np.atleast_1d(restored.colours[index]).astype(np.float64)
+    values = np.atleast_1d(restored.colors[index]).astype(np.float64)
     if not np.isfinite(values).all():
         return "no value"
     text = _joined(values)
@@ -94,7 +94,7 @@ def box_in_words(restored: RestoredArray, plane: Index, box: Box) -> str:
         box: The pixels.
     """
     inside = f"Box of {box.width} x {box.height} pixels at {box.x}, {box.y}"
-    mean = _as_channels(restored.colours[plane], rgb=restored.rgb)
+    mean = _as_channels(restored.colors[plane], rgb=restored.rgb)
     part = mean[..., box.y : box.y + box.height, box.x : box.x + box.width]
     if not part.isfinite().all():
         raise ConfigError("values are missing in the box; draw it where there are none")

@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from musigma.app.restorer import TILE, weights_for
 from musigma.images.science.value_range import parse_range
 from musigma.napari_plugin.measure import box_in_words, box_of, pixel_at, value_in_words
 from musigma.napari_plugin.request import (
@@ -25,6 +24,7 @@ from musigma.napari_plugin.request import (
 from musigma.napari_plugin.result_layers import Placement, placement_of, result_layers
 from musigma.prediction.predict import Progress
 from musigma.restoration.array_source import ArraySource
+from musigma.restoration.interactive import TILE, weights_for
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray
 from musigma.types import ConfigError, MusigmaError
 

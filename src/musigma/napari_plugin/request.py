@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 
-from musigma.app.restorer import quick_engine
 from musigma.model import Model, load
 from musigma.networks.weights_file import build_skeleton, shipped_metadata
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Progress
 from musigma.restoration.array_source import ArraySource, num_bytes
+from musigma.restoration.interactive import quick_engine
 from musigma.restoration.restore_array import ArrayOptions, RestoredArray, restore_array
 from musigma.types import ImageError
 from musigma.uncertainty.calibration import Calibration

@@ -64,7 +64,7 @@ def bounds(restored: RestoredArray) -> tuple[NDArray[Any], NDArray[Any]] | None:
     half_width = restored.half_width
     if half_width is None:
         return None
-    mean, dtype = restored.colours, restored.mean.dtype
+    mean, dtype = restored.colors, restored.mean.dtype
     if dtype.kind == "f":
         return (mean - half_width).astype(dtype), (mean + half_width).astype(dtype)
     low, high = np.floor(mean - half_width), np.ceil(mean + half_width)
@@ -86,7 +86,7 @@ def result_layers(
     name, info = restored.name, {"musigma": restored.info}
     layers = []
     if restored.std is not None:
-        layers.append(LayerTuple(_grey(restored), placed | _sigma_look(restored)))
+        layers.append(LayerTuple(_gray(restored), placed | _sigma_look(restored)))
     ends = bounds(restored) if intervals else None
     if ends is not None and restored.coverage is not None:
         share = f"{100 * restored.coverage:g} %"
@@ -97,7 +97,7 @@ def result_layers(
     return [LayerTuple(data, properties | {"metadata": info}) for data, properties in layers]
 
 
-def _grey(restored: RestoredArray) -> NDArray[np.float32]:
+def _gray(restored: RestoredArray) -> NDArray[np.float32]:
     """Return sigma for display: of colors their mean, as in the error maps of files."""
     assert restored.std is not None
     return restored.std.mean(-1) if restored.rgb else restored.std

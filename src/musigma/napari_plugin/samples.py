@@ -39,8 +39,8 @@ def noisy_stack_layer() -> list[LayerData]:
     planes = []
     for depth in range(3):
         clean = torch.full_like(x, 0.1)
-        for centre_y, centre_x in (96 * torch.rand(12, 2, generator=generator)).tolist():
-            distance = (y - centre_y).square() + (x - 4 / 3 * centre_x).square()
+        for center_y, center_x in (96 * torch.rand(12, 2, generator=generator)).tolist():
+            distance = (y - center_y).square() + (x - 4 / 3 * center_x).square()
             clean += 0.4 * torch.sigmoid((60 + 20 * depth - distance) / 8)
         noisy = clean + STACK_STD * torch.randn(x.shape, generator=generator)
         planes.append((4095 * noisy.clamp(0, 1)).round().numpy().astype(np.uint16))

@@ -53,10 +53,10 @@ def _enlarge_axis(image: Tensor, dim: int, scale: int) -> Tensor:
     ]
     phases = []
     for phase in range(scale):
-        centre = (phase + 0.5) / scale - 0.5 + KERNEL_RADIUS
-        total = shifted[KERNEL_RADIUS] * _cubic(abs(centre - KERNEL_RADIUS))
+        center = (phase + 0.5) / scale - 0.5 + KERNEL_RADIUS
+        total = shifted[KERNEL_RADIUS] * _cubic(abs(center - KERNEL_RADIUS))
         for index in range(2 * KERNEL_RADIUS + 1):
-            weight = _cubic(abs(centre - index))
+            weight = _cubic(abs(center - index))
             if index != KERNEL_RADIUS and weight:
                 total = torch.add(total, shifted[index], alpha=weight)
         phases.append(total)

@@ -123,7 +123,7 @@ def black_box_features(degraded: Tensor, mean: Tensor, scale: int) -> Tensor:
 
 def _slopes(image: Tensor) -> Tensor:
     """Return how much the mean of the colors changes to the next pixel, across and down."""
-    grey = image.mean(1, keepdim=True)
-    across = pad(grey.diff(dim=3).abs(), (0, 1, 0, 0))
-    down = pad(grey.diff(dim=2).abs(), (0, 0, 0, 1))
+    gray = image.mean(1, keepdim=True)
+    across = pad(gray.diff(dim=3).abs(), (0, 1, 0, 0))
+    down = pad(gray.diff(dim=2).abs(), (0, 0, 0, 1))
     return torch.cat([across, down], dim=1)

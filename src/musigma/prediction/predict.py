@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from musigma.functional.color import match_channels
-from musigma.functional.equal_channels import grey_if_equal
+from musigma.functional.equal_channels import gray_if_equal
 from musigma.images.conversion import ImageLike, as_batch
 from musigma.networks import Network
 from musigma.prediction.engines.base import Engine
@@ -29,7 +29,7 @@ from musigma.types import ConfigError, ImageError, Prediction
 DEFAULT_MEMORY = 2 * 2**30
 Progress = Callable[[int, int], None]
 
-GREY_NOISE_FACTOR = math.sqrt(3)
+GRAY_NOISE_FACTOR = math.sqrt(3)
 """By how much the noise level that a color network is told is raised for a gray picture.
 
 The network sees the picture three times, with the same noise each time. It has learned noise that
@@ -99,7 +99,7 @@ def predict(
             engine=engine,
             tile=tile,
             memory=memory,
-            progress=_progress_of_batch(progress, index, len(batch)),
+            progress=progress_of_part(progress, index, len(batch)),
         )
         predictions.append(collect_strips(strips, strips.shape))
     return _concatenate(predictions)
@@ -126,10 +126,10 @@ def predict_strips(
     is_grey = _is_grey(network, image)
     num_channels = num_channels or (1 if is_grey else network.out_channels)
     if network.takes_noise_level and not is_grey:
-        image = grey_if_equal(image)
+        image = gray_if_equal(image)
         is_grey = image.shape[1] < network.out_channels
     if is_grey and noise_std is not None:
-        noise_std *= GREY_NOISE_FACTOR
+        noise_std *= GRAY_NOISE_FACTOR
     return Strips(
         network,
         _with_noise_level(network, image, noise_std),
@@ -243,11 +243,17 @@ def _require_network(network: object) -> None:
         raise ConfigError(f"predict takes a network, got {name}; a model has its own predict")
 
 
-def _progress_of_batch(progress: Progress | None, index: int, num_images: int) -> Progress | None:
-    """Return a callback for one image of a batch; all of them have as many tiles as this one."""
+def progress_of_part(progress: Progress | None, index: int, num_parts: int) -> Progress | None:
+    """Return a callback for one of several images; all of them have as many tiles as this one.
+
+    Args:
+        progress: Called with the number of tiles done and the number in all, over all images.
+        index: Of the image, from 0.
+        num_parts: How many images there are.
+    """
     if progress is None:
         return None
-    return lambda done, total: progress(index * total + done, num_images * total)
+    return lambda done, total: progress(index * total + done, num_parts * total)
 
 
 def _concatenate(predictions: list[Prediction]) -> Prediction:
@@ -292,7 +298,7 @@ def _is_grey(network: Network, image: Image) -> bool:
     shape = tuple(image.shape)
     if len(shape) != 4 or shape[0] != 1 or 0 in shape:
         raise ImageError(f"expected one image (1, C, H, W), got shape {shape}")
-    num_colours = network.in_channels - network.takes_noise_level
+    num_colors = network.in_channels - network.takes_noise_level
     if shape[1] == 1 and network.out_channels == 3:
         return True
     if shape[1] == 3 and network.out_channels == 1:
@@ -300,8 +306,8 @@ def _is_grey(network: Network, image: Image) -> bool:
             "the image has colors and the network is for gray ones; use a network for color, "
             "such as drunet, or turn the image into gray"
         )
-    if shape[1] != num_colours:
-        raise ImageError(f"the network takes {num_colours} channels and the image has {shape[1]}")
+    if shape[1] != num_colors:
+        raise ImageError(f"the network takes {num_colors} channels and the image has {shape[1]}")
     return False
 
 

@@ -15,7 +15,7 @@ from musigma.images.science.recognise import science_format
 from musigma.images.science.samples import declared_range_of
 from musigma.types import ImageError
 
-NUM_COLOURS = 3
+NUM_COLORS = 3
 Index = tuple[int, ...]
 
 
@@ -51,7 +51,7 @@ class ArraySource:
             raise ImageError(f"{self.name}: its values are {self.dtype}; expected real numbers")
         if len(shape) < 2 + self.rgb or 0 in shape:
             raise ImageError(f"{self.name}: expected rows and columns of pixels, got shape {shape}")
-        if self.rgb and shape[-1] not in (NUM_COLOURS, NUM_COLOURS + 1):
+        if self.rgb and shape[-1] not in (NUM_COLORS, NUM_COLORS + 1):
             raise ImageError(f"{self.name}: expected 3 or 4 values per pixel, got {shape[-1]}")
 
     @property
@@ -91,8 +91,8 @@ def result_type(source: ArraySource) -> np.dtype[Any]:
     Viewers take floating-point colors from 0 to 1, so that restored integers have to stay such.
 
     Example:
-        >>> grey = np.zeros((8, 8), np.uint16)
-        >>> result_type(ArraySource(name="a", data=grey, rgb=False))
+        >>> gray = np.zeros((8, 8), np.uint16)
+        >>> result_type(ArraySource(name="a", data=gray, rgb=False))
         dtype('float32')
     """
     if source.rgb and source.dtype.kind in "iu":
@@ -112,25 +112,25 @@ def planes_of(
     """
     num_samples, num_planes = source.num_samples, len(indices)
     firsts = range(0, num_samples * num_planes, num_samples)
-    is_colour = num_samples >= NUM_COLOURS
-    colour_roles: tuple[Role, ...] = ("values", "values", "values", "opacity")
-    samples = ("red", "green", "blue", "opacity")[:num_samples] if is_colour else ("",)
+    is_color = num_samples >= NUM_COLORS
+    color_roles: tuple[Role, ...] = ("values", "values", "values", "opacity")
+    samples = ("red", "green", "blue", "opacity")[:num_samples] if is_color else ("",)
     return ScienceImage(
         path=Path(source.name),
         format=_format_of(source, value_range),
         shape=(num_samples * num_planes, *source.size),
         dtypes=(result_type(source),) * (num_samples * num_planes),
         names=tuple(_plane_name(index, name) for index in indices for name in samples),
-        roles=colour_roles[:num_samples] * num_planes,
-        joint=tuple((n, n + 1, n + 2) for n in firsts) if is_colour else (),
-        declared_range=(0.0, 1.0) if _is_float_colour(source) else declared_range_of(source.dtype),
+        roles=color_roles[:num_samples] * num_planes,
+        joint=tuple((n, n + 1, n + 2) for n in firsts) if is_color else (),
+        declared_range=(0.0, 1.0) if _is_float_color(source) else declared_range_of(source.dtype),
         read=_reader(source, indices),
         close=lambda: None,
         metadata=None,
     )
 
 
-def _is_float_colour(source: ArraySource) -> bool:
+def _is_float_color(source: ArraySource) -> bool:
     return source.rgb and source.dtype.kind == "f"
 
 

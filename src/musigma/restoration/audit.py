@@ -301,8 +301,8 @@ def overlay(high: Tensor, result: Audit) -> Tensor:
         (result.outside & ~result.added, (0.0, 0.45, 0.70)),
         (result.added, ORANGE),
     )
-    for mask, colour in marks:
-        picture = torch.where(mask, torch.tensor(colour)[:, None, None], picture)
+    for mask, color in marks:
+        picture = torch.where(mask, torch.tensor(color)[:, None, None], picture)
     return picture[None]
 
 
@@ -344,6 +344,6 @@ def write_audit_page(path: Path, low: Tensor, high: Tensor, result: Audit, *, ti
 
 def _detail(image: Tensor) -> Tensor:
     """Return the local variance of the gray picture over 5 x 5 pixels, ``(H, W)``."""
-    grey = image.mean(1, keepdim=True)
+    gray = image.mean(1, keepdim=True)
     local_mean = partial(avg_pool2d, kernel_size=5, stride=1, padding=2, count_include_pad=False)
-    return local_mean((grey - local_mean(grey)).square())[0, 0]
+    return local_mean((gray - local_mean(gray)).square())[0, 0]

@@ -17,19 +17,16 @@ from musigma.images.listing import ImageSource, image_error
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import is_out_of_memory
-from musigma.restoration.options import Options, engine_for
+from musigma.restoration.options import Options, check_options, engine_for
+from musigma.restoration.picture_job import Job, read_picture
+from musigma.restoration.picture_memory import output_bytes
 from musigma.restoration.restore_file import (
-    Job,
-    Restored,
-    check_options,
     compute_strips,
-    output_bytes,
-    picture_memory,
-    read_picture,
     restore_science_file,
     science_format_of,
     write_results,
 )
+from musigma.restoration.restored import Restored
 from musigma.types import ImageError, MusigmaError, Prediction
 
 _LOGGER = logging.getLogger(__name__)
@@ -192,7 +189,7 @@ class _Batch:
 
     def start_reading(self) -> None:
         """Start to read as many pictures as there are threads and memory for."""
-        limit = picture_memory(self.options)
+        limit = self.options.picture_memory
         while self.waiting and len(self.reading) < NUM_THREADS:
             source = self.waiting[0]
             size = _bytes_in_memory(self.model, source, self.options)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK, QUIET, _GRID = "#23221f", "#66635c", "#e7e5e0"
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _STYLE: Any = {
     "font.family": "DejaVu Sans",  # comes with matplotlib: the same picture everywhere
     "font.size": 9,

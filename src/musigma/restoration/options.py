@@ -1,5 +1,6 @@
 """How picture files are restored: all options, and what they mean for a model."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +11,8 @@ from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import DEFAULT_MEMORY
 from musigma.prediction.self_ensemble import SelfEnsemble
+from musigma.prediction.tiling import least_memory_for_tiles
+from musigma.types import ConfigError
 from musigma.uncertainty.calibration import Calibration
 
 
@@ -72,6 +75,11 @@ class Options:
         """Whether anything about errors is written: files with error maps, or the page."""
         return self.writes_error_maps or self.page
 
+    @property
+    def picture_memory(self) -> int:
+        """Bytes that all pictures in memory may take, unless one alone needs more."""
+        return self.memory // 8
+
 
 def quality_for(output: Path, meta: ImageMeta, options: Options) -> int:
     """Return the quality with which a result is encoded.
@@ -127,3 +135,21 @@ def tiles_are_exact(model: Model, options: Options) -> bool:
     # The network may divide a flipped tile into other cells than the flipped picture.
     has_other_cells = options.ensemble and model.network.size_multiple > 1
     return model.network.receptive_radius is not None and not has_other_cells
+
+
+def check_options(model: Model, options: Options) -> None:
+    """Raise an error where no picture could be restored with these options."""
+    if options.writes_error_maps and not model.has_sigma:
+        hint = "leave `sigma` and `npz` out, or choose another `model`"
+        raise ConfigError(f"{model.name} has no sigma branch; {hint}")
+    if model.takes_noise_level and options.noise_std is None and not options.estimate_noise:
+        raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
+    if options.coverage is not None:
+        model.require_calibration(options.coverage)
+    least = least_memory_for_tiles(model.network, width=1)
+    if options.tile is None and options.memory - options.picture_memory < least:
+        needed = math.ceil(least * 8 / 7 / 2**20)
+        raise ConfigError(
+            f"{options.memory / 2**20:.0f} MiB are too few for one tile of {model.name}; set "
+            f"`memory` to at least {needed} MiB"
+        )

@@ -153,7 +153,7 @@ class OutputFiles:
         self.picture, self.output, self.info = picture, output, info
         self.calibration, self.promise = calibration, promise
         channels, width = first.mean.shape[1], first.mean.shape[3]
-        height = picture.colours.shape[2] * (width // picture.colours.shape[3])
+        height = picture.colors.shape[2] * (width // picture.colors.shape[3])
         self.shape = (1, channels, *(size or (height, width)))
         self.num_rows = 0
         self.bands = Bands()
@@ -250,7 +250,7 @@ class OutputFiles:
             self.picture_view.add(of_file[self._drawn_quantity()].mean(1, keepdim=True))
 
     def _open_viewer(self) -> ViewerData:
-        before = self.picture.colours
+        before = self.picture.colors
         viewer = ViewerData(
             (self.shape[2], self.shape[3]),
             before=(before.shape[2], before.shape[3]),

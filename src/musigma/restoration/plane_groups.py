@@ -34,11 +34,11 @@ class NormalisedPlanes:
         """Return rows and columns, which are the last two indices, of all planes."""
         rows, columns = (_plain(s, n) for s, n in zip(part[-2:], self.shape[2:], strict=True))
         parts = [
-            self.normalised(plane, self.image.read(plane, rows, columns)) for plane in self.planes
+            self.normalized(plane, self.image.read(plane, rows, columns)) for plane in self.planes
         ]
         return torch.from_numpy(np.stack(parts)[None])
 
-    def normalised(self, plane: int, values: Values) -> NDArray[np.float32]:
+    def normalized(self, plane: int, values: Values) -> NDArray[np.float32]:
         """Return values of a plane on the scale of the network."""
         filled = np.where(np.isfinite(values), values, self.fills[plane])
         low, span = self.ranges[plane].low, self.ranges[plane].span
@@ -60,18 +60,18 @@ def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]
         ImageError: If the network takes a number of channels that the file does not have.
     """
     network, planes = model.network, image.value_planes
-    num_colours = network.in_channels - network.takes_noise_level
+    num_colors = network.in_channels - network.takes_noise_level
     if not planes:
         raise image_error(image.path, "holds no plane of values to restore")
-    if num_colours > 1 and (num_colours != 3 or "bands" in model.metadata):
-        return _joint_groups(model, image, num_colours)
-    joint = [triple for triple in image.joint if num_colours == 3]
+    if num_colors > 1 and (num_colors != 3 or "bands" in model.metadata):
+        return _joint_groups(model, image, num_colors)
+    joint = [triple for triple in image.joint if num_colors == 3]
     members = {plane for triple in joint for plane in triple}
     single = [(plane,) for plane in planes if plane not in members]
     words = ["red, green and blue jointly"] if joint else []
     if single:
         repeated = " (each as three equal channels, of which the mean is taken)"
-        words.append(f"band by band{repeated if num_colours == 3 else ''}")
+        words.append(f"band by band{repeated if num_colors == 3 else ''}")
     return [*joint, *single], "; other bands ".join(words)
 
 

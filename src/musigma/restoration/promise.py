@@ -28,6 +28,15 @@ class Promise(NamedTuple):
     text: str | None
     reason: str | None
 
+    def taken_back(self, reason: str) -> "Promise":
+        """Return that nothing is promised, for this reason and those that there are already.
+
+        Example:
+            >>> Promise("90 % lie inside", None).taken_back("it was resized").reason
+            'it was resized'
+        """
+        return Promise(None, f"{self.reason}; {reason}" if self.reason else reason)
+
 
 def promise_for(
     calibration: Calibration,

@@ -14,8 +14,9 @@ from musigma.model import Model
 from musigma.prediction.device import limit_threads
 from musigma.prediction.engines import Engine
 from musigma.restoration.batch import Failed, failure_of
-from musigma.restoration.options import Options, engine_for
-from musigma.restoration.restore_file import Restored, check_options, restore_file
+from musigma.restoration.options import Options, check_options, engine_for
+from musigma.restoration.restore_file import restore_file
+from musigma.restoration.restored import Restored
 from musigma.types import ConfigError, MusigmaError
 
 NUM_RETRIES = 5

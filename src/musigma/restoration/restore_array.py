@@ -16,7 +16,7 @@ from musigma.prediction.engines import Engine
 from musigma.prediction.predict import DEFAULT_MEMORY, Progress
 from musigma.prediction.tiling import MAX_TILE, tile_for_memory
 from musigma.restoration.array_source import (
-    NUM_COLOURS,
+    NUM_COLORS,
     ArraySource,
     Index,
     planes_of,
@@ -90,9 +90,9 @@ class RestoredArray:
     info: dict[str, str] = field(default_factory=dict)
 
     @property
-    def colours(self) -> NDArray[Any]:
+    def colors(self) -> NDArray[Any]:
         """The restored values without opacity."""
-        return self.mean[..., :NUM_COLOURS] if self.rgb else self.mean
+        return self.mean[..., :NUM_COLORS] if self.rgb else self.mean
 
     @property
     def half_width(self) -> NDArray[np.float32] | None:
@@ -132,7 +132,7 @@ def restore_array(
     """
     options = options or ArrayOptions()
     indices = source.planes(all_planes=options.all_planes)
-    if model.network.in_channels - model.network.takes_noise_level not in (1, NUM_COLOURS):
+    if model.network.in_channels - model.network.takes_noise_level not in (1, NUM_COLORS):
         indices.sort()  # the network sees the planes jointly, in their order
     rows = _Rows(source, indices, zoom=model.scale, has_errors=model.has_sigma)
     outcome = restore_planes(
@@ -170,8 +170,8 @@ class _Rows:
         self._source, self._indices, self._dtype = source, indices, result_type(source)
         shape = (len(indices), height, width, source.num_samples)
         self._mean = np.zeros(shape, self._dtype)
-        num_colours = min(NUM_COLOURS, source.num_samples)
-        self._std = np.zeros((*shape[:3], num_colours), np.float32) if has_errors else None
+        num_colors = min(NUM_COLORS, source.num_samples)
+        self._std = np.zeros((*shape[:3], num_colors), np.float32) if has_errors else None
 
     @contextmanager
     def open(self) -> Iterator["_Rows"]:
@@ -241,8 +241,8 @@ def _with_lossy_file(model: Model, source: ArraySource, promise: Promise | None)
     is_lossy = source.path is not None and source.path.suffix.lower() in LOSSY_SUFFIXES
     if promise is None or model.calibration is None or not is_lossy:
         return promise
-    reason = "; ".join(filter(None, [promise.reason, lossy_reason(model.calibration, "JPEG")]))
-    return Promise(None, reason) if reason else promise
+    reason = lossy_reason(model.calibration, "JPEG")
+    return promise.taken_back(reason) if reason else promise
 
 
 def _report(
@@ -250,7 +250,7 @@ def _report(
 ) -> list[str]:
     record, (height, width) = outcome.record, outcome.size
     done = "Denoised" if model.scale == 1 else f"Enlarged by {model.scale}"
-    num_planes = len(record.bands) // min(NUM_COLOURS, source.num_samples)
+    num_planes = len(record.bands) // min(NUM_COLORS, source.num_samples)
     planes = f"{num_planes} planes of " if num_planes > 1 else ""
     sentences = [
         f"{done} with {model.name} in {outcome.seconds:.1f} s: {planes}{width} x {height} pixels.",

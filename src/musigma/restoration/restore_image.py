@@ -1,6 +1,6 @@
 """From an image to its restored form, in strips, as the options of a restoration ask for it."""
 
-from musigma.functional.equal_channels import grey_if_equal
+from musigma.functional.equal_channels import gray_if_equal
 from musigma.model import Model
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import Image, Progress, Strips, predict_strips
@@ -23,7 +23,7 @@ def restore_image(
     """
     if model.takes_noise_level and options.noise_std is None:
         raise ConfigError(f"{model.name} needs the noise level; give `noise_std`")
-    seen = image if model.network.info.is_black_box else grey_if_equal(image)
+    seen = image if model.network.info.is_black_box else gray_if_equal(image)
     return predict_strips(
         model.network,
         seen,

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from musigma.functional.equal_channels import grey_if_equal
+from musigma.functional.equal_channels import gray_if_equal
 from musigma.functional.noise import NoiseEstimate
 from musigma.functional.picture_statistics import PictureStatistics, measure
 from musigma.functional.resize import resize
@@ -229,7 +229,7 @@ def _prepare(model: Model, image: ScienceImage, options: Options, engine: Engine
     options = with_engine_name(options, engine)
     options = replace(options, memory=_memory_for_tiles(model, image, planes, options))
     looked_at = groups[0] if groups[0].shape[1] in (1, 3) else groups[0].first_plane()
-    seen = grey_if_equal(looked_at)
+    seen = gray_if_equal(looked_at)
     statistics = measure(seen)
     noise = measure_noise(
         seen,
@@ -307,7 +307,7 @@ def _in_units(
     before = _source_rows(task.image, plane, top, top + len(mean), scale)
     values = mean.double().numpy() * value_range.span + value_range.low
     if scale == 1:
-        seen = planes.normalised(plane, before)
+        seen = planes.normalized(plane, before)
         unchanged = np.abs(mean.numpy() - seen) <= np.spacing(np.abs(seen))
         values = np.where(unchanged, before, values)
     # Infinite values are no measurements, and a network cannot see them.

@@ -10,7 +10,7 @@ from musigma._version import __version__
 from musigma.atomic import write_atomically
 from musigma.model import Model
 from musigma.restoration.options import Options, tiles_are_exact
-from musigma.restoration.restore_file import Restored, file_stamp
+from musigma.restoration.restored import Restored, file_stamp
 
 NAME = ".musigma.jsonl"
 DAMAGED_NAME = ".musigma.damaged.jsonl"

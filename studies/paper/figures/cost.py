@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from musigma.networks import card
 from musigma.types import DataError
-from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, new_figure, style
+from studies.paper.figures.style import COLORS, INK, QUIET, Drawing, new_figure, style
 from studies.paper.measurements import RELEASED, RecordSet
 from studies.paper.printed import printed_table
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 SCALE, DATA = 2, "Set5"
 # Offset of a label from its point, in points, for labels that would cover another one.
 _OFFSETS = {"RCAN": (-3, -3), "OISR": (2, 3), "EDSR-baseline": (3, -6)}
-_COLOURS = {
+_COLORS = {
     "printed in the paper": QUIET,
-    "printed, with l_E": COLOURS[1],
-    "released weights, measured": COLOURS[2],
-    "ours, measured": COLOURS[0],
+    "printed, with l_E": COLORS[1],
+    "released weights, measured": COLORS[2],
+    "ours, measured": COLORS[0],
 }
 
 
@@ -59,15 +59,15 @@ def draw_trade_off(record_set: RecordSet) -> Drawing:
             if other.origin == "printed, with l_E" and plain.network in cost:
                 position = cost[plain.network]
                 axes.plot(
-                    (position, position), (plain.psnr, other.psnr), color=COLOURS[1], linewidth=0.8
+                    (position, position), (plain.psnr, other.psnr), color=COLORS[1], linewidth=0.8
                 )
         axes.set(xscale="log", xlabel=title)
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.margins(x=0.15, y=0.08)
     panels[0].set_ylabel(f"PSNR on Y, {DATA} x{SCALE} (dB)")
-    for origin, colour in _COLOURS.items():
-        face = colour if "measured" in origin else "none"
-        panels[0].plot([], [], "o", color=colour, markerfacecolor=face, label=origin)
+    for origin, color in _COLORS.items():
+        face = color if "measured" in origin else "none"
+        panels[0].plot([], [], "o", color=color, markerfacecolor=face, label=origin)
     figure.legend(loc="outside lower center", ncols=4, handletextpad=0.1, columnspacing=1.5)
     caption = (
         f"PSNR on {DATA} x{SCALE} against cost. Rings: printed in the paper; discs: measured "
@@ -128,10 +128,10 @@ def _forward_times(record_set: RecordSet) -> tuple[str, dict[str, float]]:
 
 
 def _draw_point(axes: "Axes", point: Point, cost: float, size: float) -> None:
-    colour = _COLOURS[point.origin]
+    color = _COLORS[point.origin]
     is_measured = point.source != ""
-    face = colour if is_measured else "none"
-    axes.scatter(cost, point.psnr, s=size, facecolor=face, edgecolor=colour, alpha=0.9, zorder=3)
+    face = color if is_measured else "none"
+    axes.scatter(cost, point.psnr, s=size, facecolor=face, edgecolor=color, alpha=0.9, zorder=3)
     if point.name:
         beside, y = _OFFSETS.get(point.name, (3, -3))
         x = beside + math.copysign(math.sqrt(size / math.pi), beside)  # from the mark's rim

@@ -14,7 +14,7 @@ from musigma.functional.objectives import laplace_nll
 from musigma.losses import Objective
 from musigma.networks import create, with_sigma
 from studies.paper.figures.style import (
-    COLOURS,
+    COLORS,
     INK,
     QUIET,
     Drawing,
@@ -74,21 +74,21 @@ def draw_collapse(record_set: RecordSet) -> Drawing:  # noqa: ARG001 - every fig
         "learned_sigma": "sigma inside the loss collapses",
         "expected_l1 + 0.01 * sigma_l1": "with the auxiliary loss it follows the error",
     }
-    channels = dict(zip("RGB", (COLOURS[1], COLOURS[2], COLOURS[0]), strict=True))
+    channels = dict(zip("RGB", (COLORS[1], COLORS[2], COLORS[0]), strict=True))
     for axes, (text, title) in zip(panels, titles.items(), strict=True):
         trace = train_tiny(text, bank)
         lines = {"|error|": (trace.error.mean(1), QUIET)} | {
-            name: (trace.sigma[:, number], colour)
-            for number, (name, colour) in enumerate(channels.items())
+            name: (trace.sigma[:, number], color)
+            for number, (name, color) in enumerate(channels.items())
         }
         axes.set(yscale="log", xlabel="step", xlim=(0, NUM_STEPS), ylim=(0.01, 100))
         axes.set_title(title, loc="left")
         axes.yaxis.set_major_formatter("{x:g}")
         # The channels nearly coincide: each next line is thinner and leaves the last one visible.
-        for width, (values, colour) in zip((1.5, 4, 2.5, 1), lines.values(), strict=True):
+        for width, (values, color) in zip((1.5, 4, 2.5, 1), lines.values(), strict=True):
             smooth = values.reshape(-1, EVERY).mean(1)
             at = torch.arange(len(smooth)) * EVERY + EVERY / 2
-            axes.plot(at.numpy(), smooth.numpy(), color=colour, linewidth=width)
+            axes.plot(at.numpy(), smooth.numpy(), color=color, linewidth=width)
         label_ends(axes, {n: (float(v[-EVERY:].mean()), c) for n, (v, c) in lines.items()})
     panels[0].set_ylabel("mean (levels of 255)")
     caption = (
@@ -108,15 +108,15 @@ def draw_landscape(record_set: RecordSet) -> Drawing:  # noqa: ARG001 - every fi
     left, right = figure.subplots(1, 2)
     sigma = torch.linspace(0.1, 20, 996, dtype=torch.float64, requires_grad=True)
     ends = {}
-    for colour, error in zip(COLOURS, (1.0, 3.3, 5.0, 10.0), strict=False):
+    for color, error in zip(COLORS, (1.0, 3.3, 5.0, 10.0), strict=False):
         values = naive_objective(sigma, error)
         (slope,) = torch.autograd.grad(values.sum(), sigma)
-        star: Any = {"marker": "*", "color": colour, "markersize": 11}
-        left.plot(sigma.detach().numpy(), values.detach().numpy(), color=colour)
-        right.plot(sigma.detach().numpy(), slope.numpy(), color=colour)
+        star: Any = {"marker": "*", "color": color, "markersize": 11}
+        left.plot(sigma.detach().numpy(), values.detach().numpy(), color=color)
+        right.plot(sigma.detach().numpy(), slope.numpy(), color=color)
         left.plot(error, math.log(error) + 1, **star)
         right.plot(error, 0, **star)
-        ends[f"|e| = {error:g}"] = (values[-1].item(), colour)
+        ends[f"|e| = {error:g}"] = (values[-1].item(), color)
     right.plot([0, 3.3, 3.3, 20], [-1, -1, 1, 1], color=INK, linewidth=1, linestyle=(0, (4, 3)))
     right.text(19.8, 0.95, "auxiliary loss, |e| = 3.3", ha="right", va="top", color=INK)
     for axes in (left, right):

@@ -15,7 +15,7 @@ from musigma.images.image_io import read_image
 from musigma.model import load
 from musigma.prediction.predict import predict
 from musigma.types import DataError
-from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, new_figure, style
+from studies.paper.figures.style import COLORS, INK, QUIET, Drawing, new_figure, style
 from studies.paper.measurements import RecordSet
 
 if TYPE_CHECKING:
@@ -117,8 +117,8 @@ def _draw_quantiles(axes: "Axes", sigma: Any, error: Any) -> None:
     groups = [error[inside == number] for number in range(32)]
     at = np.array([np.median(sigma[inside == number]) for number in range(32)])
     low, middle, high = np.array([np.quantile(group, (0.25, 0.5, 0.75)) for group in groups]).T
-    axes.fill_between(at, low, high, color=COLOURS[0], alpha=0.15, linewidth=0)
-    axes.plot(at, middle, color=COLOURS[0])
+    axes.fill_between(at, low, high, color=COLORS[0], alpha=0.15, linewidth=0)
+    axes.plot(at, middle, color=COLORS[0])
     ends = np.array([at[0], at[-1]])
     axes.plot(ends, ends, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xscale="log", yscale="log", xlim=ends)
@@ -128,15 +128,13 @@ def _draw_quantiles(axes: "Axes", sigma: Any, error: Any) -> None:
         axis.set_major_formatter("{x:g}")
         axis.set_minor_locator(NullLocator())
     axes.text(
-        0.03, 0.95, "median and middle half", color=COLOURS[0], va="top", transform=axes.transAxes
+        0.03, 0.95, "median and middle half", color=COLORS[0], va="top", transform=axes.transAxes
     )
 
 
 def _draw_histogram(axes: "Axes", ratio: Any) -> None:
     share = float((ratio <= 1).mean())
-    axes.hist(
-        ratio, bins=np.linspace(0, 5, 51).tolist(), color=COLOURS[0], alpha=0.75, density=True
-    )
+    axes.hist(ratio, bins=np.linspace(0, 5, 51).tolist(), color=COLORS[0], alpha=0.75, density=True)
     axes.axvline(1, color=INK, linewidth=1, linestyle=(0, (4, 3)))
     axes.set(xlim=(0, 5), yticks=[], xlabel="true error / sigma")
     axes.spines.left.set_visible(False)

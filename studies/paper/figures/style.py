@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from musigma.restoration.figures import COLOURS, INK, QUIET, style
+from musigma.restoration.figures import COLORS, INK, QUIET, style
 from musigma.uncertainty.conformal import isotonic_regression
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "INK", "QUIET", "Drawing", "label_ends", "new_figure", "style"]
+__all__ = ["COLORS", "INK", "QUIET", "Drawing", "label_ends", "new_figure", "style"]
 
 WIDTH = 8.0
 """Inches of every figure, so that their letters have one size on a page."""

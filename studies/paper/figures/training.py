@@ -9,7 +9,7 @@ import numpy as np
 
 from musigma.evaluation.record import Record
 from musigma.types import DataError
-from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, label_ends, new_figure, style
+from studies.paper.figures.style import COLORS, INK, QUIET, Drawing, label_ends, new_figure, style
 from studies.paper.measurements import RecordSet
 from studies.paper.study import ALL, REFERENCE, Outcome, budget_key, objective_studies
 from studies.paper.tables import training_length
@@ -33,15 +33,15 @@ def draw_convergence(record_set: RecordSet) -> Drawing:
     figure = new_figure(3.4)
     axes = figure.add_subplot()
     ends = {}
-    for (objective, same_objective), colour in zip(runs.items(), _colours(), strict=False):
+    for (objective, same_objective), color in zip(runs.items(), _colors(), strict=False):
         curves = [_curve(record) for _, record in same_objective]
         done = curves[0][0]
         for curve in curves:
-            axes.plot(*curve, color=colour, linewidth=0.8, alpha=0.35)
+            axes.plot(*curve, color=color, linewidth=0.8, alpha=0.35)
         mean = _moving_mean(np.mean([np.interp(done, *curve) for curve in curves], axis=0))
-        axes.plot(done, mean, color=colour)
+        axes.plot(done, mean, color=color)
         steps = "" if is_matched else f"\n{same_objective[0][1].result['steps']:,} steps"
-        ends[objective + steps] = (float(mean[-1]), colour)
+        ends[objective + steps] = (float(mean[-1]), color)
     axes.set(xlabel="share of the run (%)", ylabel="training loss (levels of 255)", xlim=(0, 100))
     label_ends(axes, ends, gap=0.08 if is_matched else 0.15)
     sources = tuple(source for same_objective in runs.values() for source, _ in same_objective)
@@ -124,8 +124,8 @@ def _reference_first(item: tuple[str, Any]) -> tuple[bool, str]:
     return item[0] != REFERENCE, item[0]
 
 
-def _colours() -> "cycle[str]":
-    return cycle((INK, *COLOURS))
+def _colors() -> "cycle[str]":
+    return cycle((INK, *COLORS))
 
 
 def _moving_mean(values: Any, reach: int = 2) -> Any:
@@ -145,15 +145,15 @@ def _draw_gains(
     shown = [name for name in sets if name in compared]
     axes.axvline(0, color=QUIET, linewidth=1)
     for number, name in enumerate(shown):
-        colour = INK if name == ALL else COLOURS[number % len(COLOURS)]
+        color = INK if name == ALL else COLORS[number % len(COLORS)]
         for row, objective in enumerate(others):
             outcome = outcomes[objective].get(name)
             if outcome is not None and outcome.gain is not None:
                 y = row + 0.6 * ((number + 0.5) / len(shown) - 0.5)
                 label = name if row == 0 else None
                 ends = outcome.difference.interval()[1:] if outcome.difference else (nan, nan)
-                axes.plot(ends, (y, y), color=colour, linewidth=1.4, label=label)
-                axes.plot(outcome.gain, y, "o", color=colour, markersize=4)
+                axes.plot(ends, (y, y), color=color, linewidth=1.4, label=label)
+                axes.plot(outcome.gain, y, "o", color=color, markersize=4)
     axes.set(yticks=range(len(others)), yticklabels=others, ylim=(len(others) - 0.5, -0.5))
     axes.tick_params("y", length=0, labelcolor=INK)
     axes.grid(visible=False, axis="y")

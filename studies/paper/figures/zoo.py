@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from musigma.types import DataError
-from studies.paper.figures.style import COLOURS, INK, QUIET, Drawing, new_figure, style
+from studies.paper.figures.style import COLORS, INK, QUIET, Drawing, new_figure, style
 from studies.paper.figures.training import scale_gains
 from studies.paper.measurements import RecordSet
 from studies.paper.zoo import (
@@ -68,7 +68,7 @@ def _draw_gains(axes: "Axes", lines: Sequence[Entry | None], num_networks: int) 
             continue
         mean, *ends = entry.difference.interval()
         axes.plot(joint_interval(entry.difference, num_networks)[1:], (row, row), color=INK, lw=0.7)
-        axes.plot(ends, (row, row), color=COLOURS[0], linewidth=2.5)
+        axes.plot(ends, (row, row), color=COLORS[0], linewidth=2.5)
         axes.plot(mean, row, "o", color=INK, markersize=4)
     names = [f"{entry.name} ({entry.task})" if entry else "" for entry in lines]
     axes.set(
@@ -94,7 +94,7 @@ def _draw_distances(axes: "Axes", measured: Sequence[Entry], longer: Sequence[En
         assert entry.difference is not None
         x, gain = _point(entry)
         low, high = entry.difference.interval()[1:]
-        axes.plot((x, x), (low, high), color=COLOURS[0], linewidth=1.4)
+        axes.plot((x, x), (low, high), color=COLORS[0], linewidth=1.4)
         axes.plot(x, gain, "o", color=INK, markersize=4)
         text = entry.name if entry in measured else f"{entry.name}, {_updates(entry):,}"
         axes.annotate(text, (x, high), (-2, 3), **_ABOVE)

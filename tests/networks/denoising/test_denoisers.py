@@ -288,7 +288,7 @@ def test_residual_networks_return_the_image_when_they_predict_nothing(name):
     last = {"mwcnn": "tail.0", "rnan": "tail.0", "rdn-denoise": "UPNet.0"}.get(name, "tail")
     layer = network.get_submodule(last)
     torch.nn.init.zeros_(layer.weight)
-    if name != "ridnet":  # whose bias takes off the mean colour that is added
+    if name != "ridnet":  # whose bias takes off the mean color that is added
         torch.nn.init.zeros_(layer.bias)
     image = torch.rand(1, 3, 7, 5, dtype=torch.float64)
     torch.testing.assert_close(network(image).mean, image, rtol=0, atol=1e-7)

@@ -33,7 +33,7 @@ def test_parameters_by_hand(name, channels, num_layers):
 
 
 def test_official_names():
-    # The keys of a released file for grey images at level 25 (KAIR, models/network_dncnn.py).
+    # The keys of a released file for gray images at level 25 (KAIR, models/network_dncnn.py).
     state = weights_of(create("dncnn", scale=1))
     shapes = {key: tuple(value.shape) for key, value in state.items()}
     assert len(shapes) == 34
@@ -44,7 +44,7 @@ def test_official_names():
 
 
 @pytest.mark.parametrize("name", ["dncnn", "dncnn-colour"])
-def test_foreign_file(name, tmp_path):
+def test_a_file_saved_by_data_parallel_loads(name, tmp_path):
     ours = create(name, scale=1, num_layers=4, width=8).eval()
     torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")

@@ -5,7 +5,7 @@ from musigma.model import load_file
 from musigma.networks import BuildSpec, card, create, with_sigma
 from musigma.networks.denoising.drunet import recognise
 from musigma.networks.weights_file import weights_of
-from musigma.prediction.predict import GREY_NOISE_FACTOR, predict, with_noise_map
+from musigma.prediction.predict import GRAY_NOISE_FACTOR, predict, with_noise_map
 from musigma.prediction.tiling import TILE_TOLERANCE
 from musigma.types import ImageError
 
@@ -13,7 +13,7 @@ TINY = {"widths": (8, 8, 12, 16), "num_blocks": 1}
 
 
 @pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
-def test_parameters(name):
+def test_parameters_are_the_published_ones(name):
     # Published as 32.64M; the two differ in 9 x 64 weights for each channel in or out.
     assert card(name, scale=1).params == {"drunet": 32_640_960, "drunet-grey": 32_638_656}[name]
 
@@ -73,7 +73,7 @@ def test_official_names(name):
 
 
 @pytest.mark.parametrize("name", ["drunet", "drunet-grey"])
-def test_foreign_file(name, tmp_path):
+def test_a_file_saved_by_data_parallel_loads(name, tmp_path):
     ours = create(name, scale=1, **TINY).eval()
     torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
@@ -115,35 +115,35 @@ def test_tiles_of_an_odd_image_give_the_whole():
     torch.testing.assert_close(tiled.sigma, whole.sigma)
 
 
-def test_a_grey_image_goes_through_as_three_equal_channels():
+def test_a_gray_image_goes_through_as_three_equal_channels():
     network = create("drunet", scale=1, **TINY).eval()
     image = torch.rand(1, 1, 13, 11)
     with torch.inference_mode():
-        level = 25 * GREY_NOISE_FACTOR
-        colour = network(with_noise_map(image.expand(1, 3, 13, 11), level)).mean
-    grey = predict(network, image, noise_std=25).mean
-    torch.testing.assert_close(grey, colour.mean(1, keepdim=True))
+        level = 25 * GRAY_NOISE_FACTOR
+        color = network(with_noise_map(image.expand(1, 3, 13, 11), level)).mean
+    gray = predict(network, image, noise_std=25).mean
+    torch.testing.assert_close(gray, color.mean(1, keepdim=True))
 
 
-def test_equal_channels_are_a_grey_image_in_three_copies():
+def test_equal_channels_are_a_gray_image_in_three_copies():
     network = with_sigma(create("drunet", scale=1, **TINY), width=8, depth=1).eval()
     image = torch.rand(1, 1, 300, 9)
-    grey = predict(network, image, noise_std=25)
-    colour = predict(network, image.expand(1, 3, 300, 9), noise_std=25)
-    torch.testing.assert_close(colour.mean, grey.mean.expand(1, 3, 300, 9))
-    torch.testing.assert_close(colour.sigma, grey.sigma.expand(1, 3, 300, 9))
+    gray = predict(network, image, noise_std=25)
+    color = predict(network, image.expand(1, 3, 300, 9), noise_std=25)
+    torch.testing.assert_close(color.mean, gray.mean.expand(1, 3, 300, 9))
+    torch.testing.assert_close(color.sigma, gray.sigma.expand(1, 3, 300, 9))
     almost = image.repeat(1, 3, 1, 1)
-    almost[0, 2, 299, 8] += 0.1  # one value of the last row makes it a picture in colours
+    almost[0, 2, 299, 8] += 0.1  # one value of the last row makes it a picture in colors
     told = predict(network, almost, noise_std=25).mean
-    assert (told - colour.mean)[..., :200, :].abs().max() > 1e-6
+    assert (told - color.mean)[..., :200, :].abs().max() > 1e-6
 
 
 def test_wrong_channels_are_explained():
-    colour, grey = (create(name, scale=1, **TINY).eval() for name in ("drunet", "drunet-grey"))
+    color, gray = (create(name, scale=1, **TINY).eval() for name in ("drunet", "drunet-grey"))
     with pytest.raises(ImageError, match="takes 3 channels and the image has 2"):
-        predict(colour, torch.rand(1, 2, 13, 11), noise_std=25)
+        predict(color, torch.rand(1, 2, 13, 11), noise_std=25)
     with pytest.raises(ImageError, match="use a network for color, such as drunet"):
-        predict(grey, torch.rand(1, 3, 13, 11), noise_std=25)
+        predict(gray, torch.rand(1, 3, 13, 11), noise_std=25)
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from musigma.prediction.predict import predict, with_noise_map
     [("ffdnet", 1, 15, 64), ("ffdnet-colour", 3, 12, 96)],
 )
 def test_costs_by_hand(name, channels, num_layers, width):
-    # Zhang et al. 2018: 15 layers of 64 channels for grey, 12 of 96 for colour.
+    # Zhang et al. 2018: 15 layers of 64 channels for gray, 12 of 96 for color.
     first, last = (4 * channels + 1) * 9 * width, width * 9 * 4 * channels
     weights = first + (num_layers - 2) * width * width * 9 + last
     costs = card(name, scale=1)
@@ -36,7 +36,7 @@ def test_official_names():
 
 
 @pytest.mark.parametrize("name", ["ffdnet", "ffdnet-colour"])
-def test_foreign_file(name, tmp_path):
+def test_a_file_saved_by_data_parallel_loads(name, tmp_path):
     ours = create(name, scale=1, num_layers=4, width=8).eval()
     torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
@@ -53,7 +53,7 @@ def test_leaves_other_denoisers_alone(other):
 
 
 def test_official_order_of_the_first_channels():
-    # KAIR's PixelUnShuffle gives the four places of each colour in the order of rows, then the map.
+    # KAIR's PixelUnShuffle gives the four places of each color in the order of rows, then the map.
     network = create("ffdnet-colour", scale=1, num_layers=2, width=8).double()
     image = torch.rand(1, 3, 6, 8, dtype=torch.float64)
     cells = [image[:, c : c + 1, y::2, x::2] for c in range(3) for y in (0, 1) for x in (0, 1)]

@@ -47,11 +47,11 @@ def test_graph_convolution_by_the_formula():
     for parameter in layer.parameters():
         torch.nn.init.normal_(parameter, std=0.5)
     features = torch.randn(1, 6, 8, 8, dtype=torch.float64)
-    neighbours = similar_pixels(features, count=3, window=7)
+    neighbors = similar_pixels(features, count=3, window=7)
     pixels = features.flatten(2)[0].T
     total = torch.zeros(64, 6, dtype=torch.float64)
     for i in range(64):
-        for j in neighbours[0, i].tolist():
+        for j in neighbors[0, i].tolist():
             difference = pixels[j] - pixels[i]
             label = torch.nn.functional.leaky_relu(layer.label(difference), 0.2)
 
@@ -63,13 +63,13 @@ def test_graph_convolution_by_the_formula():
             matrix = side(layer.left).T @ torch.diag(layer.strength(label)) @ side(layer.right)
             total[i] += matrix @ pixels[j] * torch.exp(-difference.square().sum() / 10) / 3
     expected = (layer.local(features) + total.T.view(1, 6, 8, 8)) / 2 + layer.bias
-    torch.testing.assert_close(layer(features, neighbours), expected)
+    torch.testing.assert_close(layer(features, neighbors), expected)
 
 
 def test_few_pixels_at_a_time_give_what_all_give(monkeypatch):
     layer = GraphConv(6, 3, rank=2, num_parts=3).double()
     features = torch.randn(2, 6, 9, 11, dtype=torch.float64)
-    neighbours = similar_pixels(features, count=4, window=7)
-    whole = layer(features, neighbours)
+    neighbors = similar_pixels(features, count=4, window=7)
+    whole = layer(features, neighbors)
     monkeypatch.setattr("musigma.networks.denoising.gcdn.MANY_VALUES", 2 * 2 * 6 * 4 * 2 * 7)
-    torch.testing.assert_close(layer(features, neighbours), whole)
+    torch.testing.assert_close(layer(features, neighbors), whole)

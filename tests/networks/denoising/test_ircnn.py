@@ -29,14 +29,14 @@ def test_official_names():
     assert shapes["model.12.weight"] == (1, 64, 3, 3)
 
 
-def test_dilations():
+def test_dilations_are_the_official_ones():
     # KAIR, models/network_dncnn.py.
     network = create("ircnn", scale=1, width=8)
     assert [layer.dilation[0] for layer in network.model[::2]] == [1, 2, 3, 4, 3, 2, 1]
 
 
 @pytest.mark.parametrize("name", ["ircnn", "ircnn-colour"])
-def test_foreign_file(name, tmp_path):
+def test_a_file_with_its_weights_under_state_dict_loads(name, tmp_path):
     ours = create(name, scale=1, width=8).eval()
     torch.save({"state_dict": weights_of(ours)}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
@@ -79,7 +79,7 @@ def test_file_of_all_levels(name, channels, tmp_path):
 @pytest.mark.parametrize(
     ("level", "member"), [(0, 0), (1, 0), (2, 0), (2.9, 0), (3, 1), (15, 7), (49, 24), (75, 24)]
 )
-def test_nearest_member(level, member):
+def test_the_network_of_the_nearest_noise_level_is_used(level, member):
     network = create("ircnn-bank", scale=1, width=2)
     degraded = with_noise_map(torch.zeros(1, 1, 3, 5), level)
     assert network.members(degraded).tolist() == [member]

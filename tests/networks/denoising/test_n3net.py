@@ -7,7 +7,7 @@ import torch
 from musigma.model import load_file
 from musigma.networks import BuildSpec, create, num_params
 from musigma.networks.denoising.n3net import FAR, N3Block, from_patches, nearest_mixes, to_patches
-from musigma.networks.neighbour_search import Candidates
+from musigma.networks.neighbor_search import Candidates
 
 TINY = {"num_blocks": 2, "num_layers": 4, "width": 6, "between": 3, "num_neighbours": 2}
 
@@ -44,7 +44,7 @@ def test_patches_are_those_of_torch_and_go_back():
     torch.testing.assert_close(from_patches(patches), image)
 
 
-def test_soft_neighbours_by_the_formula():
+def test_soft_neighbors_by_the_formula():
     # Equations 8 to 10 of the paper, in plain probabilities.
     generator = np.random.default_rng(0)
     similarity, values = generator.normal(size=(2, 3, 5)), generator.normal(size=(2, 5, 4))
@@ -57,7 +57,7 @@ def test_soft_neighbours_by_the_formula():
     np.testing.assert_allclose(actual, np.stack(expected, axis=2), rtol=1e-10)
 
 
-def test_cold_neighbours_are_the_nearest_ones_in_order():
+def test_cold_neighbors_are_the_nearest_ones_in_order():
     similarity = torch.tensor([[[-900.0, -100.0, -500.0, FAR]]])
     values = torch.eye(4).unsqueeze(0)
     actual = nearest_mixes(similarity, values, num_neighbours=3)
@@ -86,7 +86,7 @@ def test_band_by_band_gives_what_all_at_once_gives(monkeypatch):
     torch.testing.assert_close(banded, block(features), rtol=0, atol=1e-5)
 
 
-def test_a_lone_patch_is_its_own_neighbour():
+def test_a_lone_patch_is_its_own_neighbor():
     block = N3Block(3, width=6, embedding=3, num_neighbours=2, window=15)
     features = torch.rand(1, 3, 7, 9)
     actual = block(features)

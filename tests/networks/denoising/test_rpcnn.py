@@ -27,7 +27,7 @@ def test_basis_is_orthonormal(channels):
     basis, band = haar_basis(channels)
     flat = basis.flatten(1).double()
     torch.testing.assert_close(flat @ flat.T, torch.eye(len(flat)).double(), rtol=0, atol=1e-6)
-    # Three directions of 4x4, 2x2 and one coefficient, and the mean, of each colour.
+    # Three directions of 4x4, 2x2 and one coefficient, and the mean, of each color.
     assert torch.bincount(band).tolist() == ([16] * 3 + [4] * 3 + [1] * 3 + [1]) * channels
 
 

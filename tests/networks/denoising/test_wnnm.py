@@ -65,7 +65,7 @@ def test_agrees_with_a_singular_value_decomposition():
 
 
 @pytest.mark.parametrize("shape", [(3, 37, 31), (1, 3, 17), (1, 1, 1)])
-def test_any_size(shape):
+def test_wnnm_keeps_any_size(shape):
     image = torch.rand(shape, generator=torch.Generator().manual_seed(0))
     actual = wnnm(image, noise_std=15)
     assert actual.shape == image.shape

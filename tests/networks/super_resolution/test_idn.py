@@ -7,7 +7,7 @@ from musigma.networks.bicubic_layer import enlarge
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
 def test_parameters_by_hand(scale):
-    # The official IDN_x2_deploy.prototxt layer by layer (weights + biases), with three colours at
+    # The official IDN_x2_deploy.prototxt layer by layer (weights + biases), with three colors at
     # both ends; with one, 552,769: the 553K that Hui et al. and later tables print.
     block = (
         (64 * 9 + 1) * 48  # conv3_1
@@ -18,10 +18,10 @@ def test_parameters_by_hand(scale):
         + (48 * 9 + 1) * 80  # conv3_6
         + (80 + 1) * 64  # down1
     )
-    one_colour = (9 + 1) * 64 + (64 * 9 + 1) * 64 + 4 * block + 64 * 17**2 + 1
-    assert one_colour == 552_769
-    three_colours = one_colour + 2 * 9 * 64 + 2 * (64 * 17**2 + 1)
-    assert card("idn", scale=scale).params == three_colours
+    one_color = (9 + 1) * 64 + (64 * 9 + 1) * 64 + 4 * block + 64 * 17**2 + 1
+    assert one_color == 552_769
+    three_colors = one_color + 2 * 9 * 64 + 2 * (64 * 17**2 + 1)
+    assert card("idn", scale=scale).params == three_colors
 
 
 def test_block_keeps_the_first_quarter_and_joins_it_with_its_input():

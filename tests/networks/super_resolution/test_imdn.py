@@ -36,7 +36,7 @@ def test_official_names():
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
-def test_foreign_file(scale, tmp_path):
+def test_a_file_saved_by_data_parallel_loads(scale, tmp_path):
     ours = create("imdn", scale=scale, num_blocks=2, width=16).eval()
     torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "imdn.pth")
     model = load_file(tmp_path / "imdn.pth")

@@ -50,7 +50,7 @@ def test_one_chunk_is_dense_attention():
     mix, log_weight = attend_in_buckets(match, value, rotation, chunk_size=144)
     score = match @ torch.nn.functional.normalize(match, dim=-1).mT
     torch.testing.assert_close(mix, score.softmax(-1) @ value)
-    # The chunk is its own neighbour on both sides, so that each weight counts three times.
+    # The chunk is its own neighbor on both sides, so that each weight counts three times.
     torch.testing.assert_close(log_weight, (3 * score.exp().sum(-1, keepdim=True)).log())
 
 

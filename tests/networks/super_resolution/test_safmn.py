@@ -24,7 +24,7 @@ def test_costs_of_the_tables(scale, params_k, macs_g):
     assert costs.macs_g == pytest.approx(macs_g, abs=0.6)
 
 
-def test_the_large_form():
+def test_parameters_of_the_large_form():
     # 5.60 M parameters, counted by the-database/traiNNer-redux, benchmark4x.csv.
     with torch.device("meta"):
         assert num_params(create("safmn-l", scale=4)) == 5_600_816

@@ -13,12 +13,12 @@ from musigma.networks.weights_file import weights_of
 
 
 def test_srcnn_parameters_by_hand():
-    # 9-5-5 with three colours; with one, the weights are the 57K (57,184) that tables print.
+    # 9-5-5 with three colors; with one, the weights are the 57K (57,184) that tables print.
     assert card("srcnn", scale=2).params == (243 + 1) * 64 + (64 * 25 + 1) * 32 + (32 * 25 + 1) * 3
 
 
 def test_fsrcnn_parameters_by_hand():
-    # FSRCNN(56, 12, 4) of Dong et al. 2016 (12K with one colour), a PReLU slope per channel.
+    # FSRCNN(56, 12, 4) of Dong et al. 2016 (12K with one color), a PReLU slope per channel.
     head = (75 + 1) * 56 + 56
     mapping = (56 + 1) * 12 + 12 + 4 * ((12 * 9 + 1) * 12 + 12) + (12 + 1) * 56 + 56
     assert card("fsrcnn", scale=3).params == head + mapping + 56 * 81 * 3 + 3
@@ -39,7 +39,7 @@ def test_espcn_parameters_by_hand(scale):
         ("espcn", {"first_part.0.weight", "first_part.2.bias", "last_part.0.weight"}),
     ],
 )
-def test_names(name, keys):
+def test_key_names_are_the_official_ones(name, keys):
     assert keys <= weights_of(create(name, scale=2)).keys()
 
 
@@ -169,7 +169,7 @@ def test_the_names_of_another_implementation(tmp_path, name, names):
         assert torch.equal(model.network(degraded).mean, ours(degraded).mean)
 
 
-def test_the_9_1_5_form(tmp_path):
+def test_srcnn_9_1_5_is_recognized(tmp_path):
     theirs, run = srcnn_layers(2, kernel_size2=1)
     torch.save(theirs.state_dict(), tmp_path / "w.pth")
     network = load_file(tmp_path / "w.pth", scale=2).network

@@ -37,7 +37,7 @@ def test_parameters_are_the_printed_ones_and_one_convolution(scale, printed_k):
 
 # The same table prints 195.6, 87.2 and 49.6 G "for 1280x720". Its code, network_swinir.py, counts
 # 1024x720, always one window more than fits (JingyunLiang/SwinIR#65), the trunk's last convolution
-# as 3 instead of 9 taps, the upsampler as one image instead of scale^2, and the 49 normalisations.
+# as 3 instead of 9 taps, the upsampler as one image instead of scale^2, and the 49 normalizations.
 # For a true 1280x720 ours has 240.9, 109.3 and 62.7 G.
 @pytest.mark.parametrize(("scale", "printed_g"), [(2, 195.6), (3, 87.2), (4, 49.6)])
 def test_macs_are_the_printed_ones_as_they_were_counted(scale, printed_g):

@@ -31,7 +31,7 @@ def test_every_network_stays_what_it_is(name, scale):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-def test_what_is_changed():
+def test_which_layers_are_fused_and_widened():
     network = with_sigma(create("edsr-baseline", scale=2, num_blocks=2), width=32)
     adapt_to_gpu(network, torch.zeros(1, 3, 9, 8), is_faster=always)
     convolutions = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d)]
@@ -44,7 +44,7 @@ def test_what_is_changed():
     assert "PReLU" not in names
 
 
-def test_nothing_is_fused_that_does_not_pay():
+def test_nothing_is_fused_where_our_kernel_is_slower():
     network = with_sigma(create("edsr-baseline", scale=2, num_blocks=2), width=32)
     adapt_to_gpu(network, torch.zeros(1, 3, 9, 8), is_faster=never)
     names = {type(layer).__name__ for layer in network.modules()}

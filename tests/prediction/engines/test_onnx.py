@@ -113,7 +113,7 @@ LEFT_OUT = {
 @pytest.mark.parametrize(
     ("name", "scale"), [one for one in one_of_each_class() if one[0] not in LEFT_OUT]
 )
-def test_every_network(name, scale):
+def test_onnx_runtime_equals_pytorch_for_every_network(name, scale):
     network = build(name, scale, sigma=True)
     engine = OnnxEngine(to_onnx(network))
     for num_images, height, width in ((1, 37, 31), (2, 8, 17)):
@@ -136,7 +136,7 @@ def test_files_of_others_and_broken_ones_are_refused(path, tmp_path):
         read_metadata(tmp_path / "foreign.onnx")
 
 
-def test_what_cannot_be_written(tmp_path):
+def test_export_refuses_another_suffix(tmp_path):
     with pytest.raises(ConfigError, match=r"must end in .onnx"):
         export_onnx(NETWORK, str(tmp_path / "network.pt"), metadata={})
 

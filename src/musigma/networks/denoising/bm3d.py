@@ -39,8 +39,8 @@ class BM3D(ClassicalDenoiser):
         padding = (0, max(0, SMALLEST_SIDE - width), 0, max(0, SMALLEST_SIDE - height))
         pixels = F.pad(image.unsqueeze(0), padding, mode="replicate")[0].double().cpu()
         if self.out_channels == 3 and not _has_flat_opponent(pixels):
-            colours = bm3d.bm3d_rgb(pixels.permute(1, 2, 0).numpy(), noise_std / 255)
-            cleaned = torch.from_numpy(colours).permute(2, 0, 1)
+            colors = bm3d.bm3d_rgb(pixels.permute(1, 2, 0).numpy(), noise_std / 255)
+            cleaned = torch.from_numpy(colors).permute(2, 0, 1)
         else:
             channels = (bm3d.bm3d(channel.numpy(), noise_std / 255) for channel in pixels)
             cleaned = torch.stack([torch.from_numpy(channel) for channel in channels])

@@ -16,7 +16,7 @@ class BRDNet(Network):
     """Batch-renormalized denoising network, without a noise map.
 
     Each of two stacks predicts the noise and subtracts it from the image; a convolution of the two
-    results predicts the noise that is subtracted in the end. Batch renormalisation is folded into
+    results predicts the noise that is subtracted in the end. Batch renormalization is folded into
     the convolutions. The official weights are Keras files, which cannot be read here.
 
     Args:

@@ -51,9 +51,9 @@ class Step(nn.Module):
         self.gate = nn.Parameter(torch.ones(1))
         self.conv = _conv(width, width)
 
-    def forward(self, earlier: Sequence[Tensor], neighbour: Tensor) -> Tensor:
+    def forward(self, earlier: Sequence[Tensor], neighbor: Tensor) -> Tensor:
         """Return the next features of a resolution, given all its earlier ones."""
-        features = F.relu(self.conv(earlier[-1] + self.gate * self.change(neighbour)))
+        features = F.relu(self.conv(earlier[-1] + self.gate * self.change(neighbor)))
         for weight, state in zip(memory_weights(len(earlier)), earlier, strict=True):
             features = features + weight * state
         return features
@@ -121,8 +121,8 @@ class FOCNet(Network):
         for layers in self.start:
             states.append([layers(states[-1][0])])
         for step, (level, from_coarser) in zip(self.steps, path(self.num_sweeps), strict=True):
-            neighbour = states[level + 1 if from_coarser else level - 1][-1]
-            states[level].append(step(states[level], neighbour))
+            neighbor = states[level + 1 if from_coarser else level - 1][-1]
+            states[level].append(step(states[level], neighbor))
         return self.last(states[0][-1])
 
     def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
@@ -154,9 +154,9 @@ def _radius(num_sweeps: int, *, last_convs: int) -> int:
         if time:
             from_coarser = steps[time - 1][1]
             pixel += 1
-            neighbour = pixel // 2 if from_coarser else 2 * pixel + 1
+            neighbor = pixel // 2 if from_coarser else 2 * pixel + 1
             beside = level + 1 if from_coarser else level - 1
-            return max(furthest(level, time - 1, pixel), furthest(beside, time - 1, neighbour))
+            return max(furthest(level, time - 1, pixel), furthest(beside, time - 1, neighbor))
         if level:
             return furthest(level - 1, 0, 2 * (pixel + 1) + 1)
         return pixel + 2

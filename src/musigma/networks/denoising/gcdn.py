@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.layers import autocast_device
-from musigma.networks.neighbour_search import Candidates, mirror_to_side
+from musigma.networks.neighbor_search import Candidates, mirror_to_side
 from musigma.networks.registry import Variant, register_variants
 
 SMALLEST_SIDE = 8
@@ -87,28 +87,28 @@ class GraphConv(nn.Module):
         nn.init.normal_(self.strength.weight, std=rank**-0.5)
         self.bias = nn.Parameter(torch.zeros(out_channels, 1, 1))
 
-    def forward(self, features: Tensor, neighbours: Tensor) -> Tensor:
+    def forward(self, features: Tensor, neighbors: Tensor) -> Tensor:
         """Convolve."""
         pixels = _tokens(features)
         rank, channels = self.right.bias.shape
-        values_each = 2 * rank * channels * neighbours.shape[-1] * len(features)
+        values_each = 2 * rank * channels * neighbors.shape[-1] * len(features)
         at_once = max(1, MANY_VALUES // values_each)
         if torch.compiler.is_compiling() or features.is_meta:
-            mixed = self._mix(pixels, pixels, neighbours)
+            mixed = self._mix(pixels, pixels, neighbors)
         else:
             parts = zip(
-                *(torch.split(values, at_once, 1) for values in (pixels, neighbours)), strict=True
+                *(torch.split(values, at_once, 1) for values in (pixels, neighbors)), strict=True
             )
             mixed = torch.cat([self._mix(pixels, part, near) for part, near in parts], dim=1)
         mixed = torch.unflatten(mixed.mT, -1, features.shape[-2:])
         return (self.local(features) + mixed) / 2 + self.bias
 
-    def _mix(self, pixels: Tensor, centres: Tensor, neighbours: Tensor) -> Tensor:
+    def _mix(self, pixels: Tensor, centers: Tensor, neighbors: Tensor) -> Tensor:
         """Filter the neighbors of the center pixels, ``(N, number, out_channels)``."""
-        count, channels = neighbours.shape[-1], pixels.shape[-1]
-        index = neighbours.flatten(1).unsqueeze(-1).expand(-1, -1, channels)
+        count, channels = neighbors.shape[-1], pixels.shape[-1]
+        index = neighbors.flatten(1).unsqueeze(-1).expand(-1, -1, channels)
         seen = torch.unflatten(pixels.gather(1, index), 1, (-1, count))
-        difference = seen - centres.unsqueeze(2)
+        difference = seen - centers.unsqueeze(2)
         label = F.leaky_relu(self.label(difference), SLOPE)
         inner = (self.right(label) @ seen.unsqueeze(-1)).squeeze(-1) * self.strength(label)
         filtered = (inner.unsqueeze(-2) @ self.left(label)).squeeze(-2)
@@ -156,9 +156,9 @@ class Filter(nn.Module):
     def forward(self, features: Tensor, *, count: int, window: int) -> Tensor:
         """Filter the features."""
         features = F.leaky_relu(self.first(features), SLOPE)
-        neighbours = similar_pixels(features, count=count, window=window)
+        neighbors = similar_pixels(features, count=count, window=window)
         for graph in self.graphs:
-            features = F.leaky_relu(graph(features, neighbours), SLOPE)
+            features = F.leaky_relu(graph(features, neighbors), SLOPE)
         return features
 
 

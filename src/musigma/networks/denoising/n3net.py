@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.denoising.dncnn import plain_stack
 from musigma.networks.layers import autocast_device
-from musigma.networks.neighbour_search import Candidates, larger_of
+from musigma.networks.neighbor_search import Candidates, larger_of
 from musigma.networks.registry import Variant, register_variants
 from musigma.networks.state_dict import (
     Recognised,
@@ -115,14 +115,14 @@ class N3Block(nn.Module):
         values = to_patches(_pad(features))
         embedded = to_patches(_pad(self.embed(features)))
         coldness = -to_patches(_pad(self.temperature(features))).mean(1) - LOG_TEMPERATURE
-        mixes = self._neighbours(values, embedded, coldness)
+        mixes = self._neighbors(values, embedded, coldness)
         height, width = features.shape[-2:]
         top, left = ((_padded(size) - size) // 2 for size in (height, width))
         mixes = mixes.to(features.dtype)[..., top : top + height, left : left + width]
         differences = torch.unflatten(mixes, 1, (self.num_neighbours, -1)) - features.unsqueeze(1)
         return torch.cat([features, differences.flatten(1, 2)], dim=1)
 
-    def _neighbours(self, values: Tensor, embedded: Tensor, coldness: Tensor) -> Tensor:
+    def _neighbors(self, values: Tensor, embedded: Tensor, coldness: Tensor) -> Tensor:
         """Return the neighbors of all patches as images, neighbor by neighbor."""
         rows, columns = values.shape[-2:]
         device = values.device
@@ -234,13 +234,13 @@ class N3Net(Network):
     def features(self, degraded: Tensor) -> Tensor:
         """Return the input of the last convolution and the image that it corrects."""
         features = degraded
-        for block, neighbours in zip(self.blocks, self.nls, strict=False):
+        for block, neighbors in zip(self.blocks, self.nls, strict=False):
             made = block(features)
             num_shared = min(made.shape[1], features.shape[1])
             made = torch.cat(
                 [made[:, :num_shared] + features[:, :num_shared], made[:, num_shared:]], dim=1
             )
-            features = neighbours(made)
+            features = neighbors(made)
         last = self.blocks[-1]
         assert isinstance(last, nn.Sequential)
         return torch.cat([last[:-1](features), features[:, : self.out_channels]], dim=1)

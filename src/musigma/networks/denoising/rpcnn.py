@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.denoising.dncnn import plain_stack
 from musigma.networks.denoising.ircnn import DILATIONS
-from musigma.networks.neighbour_search import mirror_to_side
+from musigma.networks.neighbor_search import mirror_to_side
 from musigma.networks.registry import Variant, register_variants
 
 PATCH = 8
@@ -47,12 +47,12 @@ def haar_basis(channels: int) -> tuple[Tensor, Tensor]:
             bands.append(3 * level + direction)
     vectors.append(torch.full((PATCH, PATCH), 1 / PATCH))
     bands.append(9)
-    basis = torch.einsum("kc,vyx->kvcyx", _colours(channels), torch.stack(vectors))
+    basis = torch.einsum("kc,vyx->kvcyx", _colors(channels), torch.stack(vectors))
     band = torch.arange(channels).unsqueeze(1) * 10 + torch.tensor(bands)
     return basis.flatten(0, 1), band.flatten()
 
 
-def _colours(channels: int) -> Tensor:
+def _colors(channels: int) -> Tensor:
     if channels == 1:
         return torch.ones(1, 1)
     root = 1 / math.sqrt(3)

@@ -115,12 +115,12 @@ def _similar(patches: Tensor, shape: torch.Size, side: int, count: int) -> Tenso
     for row in y.tolist():
         top = min(max(row - SEARCH, 0), rows - height)
         band = slice(top * columns, (top + height) * columns)
-        centres = row * columns + x
-        distance = norms[band] - 2 * patches[centres] @ patches[band].T
+        centers = row * columns + x
+        distance = norms[band] - 2 * patches[centers] @ patches[band].T
         distance = distance.view(-1, height, columns).gather(2, across).flatten(1)
         nearest = distance.topk(min(count, height * width), largest=False).indices
         group = (top + nearest // width) * columns + left + nearest % width
-        group[:, 0] = centres  # rounding or an equal patch may have put another one first
+        group[:, 0] = centers  # rounding or an equal patch may have put another one first
         groups.append(group)
     return torch.cat(groups)
 
@@ -153,10 +153,10 @@ def shrink_singular_values(groups: Tensor, noise_std: Tensor) -> Tensor:
         noise_std: Standard deviation of the noise of each group, in its units, ``(N,)``.
     """
     mean = groups.mean(1, keepdim=True)
-    centred = groups - mean
+    centered = groups - mean
     # The eigenvectors of the smaller product give the same result as a singular value
     # decomposition in a fraction of its time.
-    product = centred.mT @ centred
+    product = centered.mT @ centered
     # For equal patches the product is rounding errors alone, for which eigh may return NaN.
     product.diagonal(dim1=1, dim2=2).add_(LEAST_ENERGY)
     energies, directions = torch.linalg.eigh(product)
@@ -166,7 +166,7 @@ def shrink_singular_values(groups: Tensor, noise_std: Tensor) -> Tensor:
     root = (energies - 4 * weight[:, None]).clamp(min=0).sqrt()
     kept = torch.where(energies > 4 * weight[:, None], (values + root) / 2, 0)
     factor = kept / values.clamp(min=torch.finfo(values.dtype).tiny)
-    return centred @ (directions * factor.unsqueeze(1)) @ directions.mT + mean
+    return centered @ (directions * factor.unsqueeze(1)) @ directions.mT + mean
 
 
 class WNNM(ClassicalDenoiser):

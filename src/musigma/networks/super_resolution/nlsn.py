@@ -57,8 +57,8 @@ def attend_in_buckets(
 
     chunked = (match.shape[0], num_chunks, chunk_size, -1)
     query = _take(match, order).reshape(chunked)
-    key = _with_neighbours(normalize(query, dim=-1, eps=5e-5))
-    values = _with_neighbours(_take(value, order).reshape(chunked))
+    key = _with_neighbors(normalize(query, dim=-1, eps=5e-5))
+    values = _with_neighbors(_take(value, order).reshape(chunked))
     score = (query @ key.mT).float()
     log_weight = score.logsumexp(dim=-1, keepdim=True)
     mix = (score - log_weight).exp().to(values.dtype) @ values
@@ -69,7 +69,7 @@ def _take(embedding: Tensor, index: Tensor) -> Tensor:
     return embedding.gather(1, index.unsqueeze(-1).expand(-1, -1, embedding.shape[-1]))
 
 
-def _with_neighbours(chunks: Tensor) -> Tensor:
+def _with_neighbors(chunks: Tensor) -> Tensor:
     return torch.cat([chunks, chunks.roll(1, dims=1), chunks.roll(-1, dims=1)], dim=2)
 
 

@@ -67,9 +67,9 @@ def filter_pixels(image: Tensor, kernels: Tensor) -> Tensor:
     result = torch.zeros_like(image)
     # One row of the kernels at a time, because all neighbors would need k^2 images of memory.
     for row in range(size):
-        neighbours = padded[:, 0, row : row + height].unfold(-1, size, 1)
+        neighbors = padded[:, 0, row : row + height].unfold(-1, size, 1)
         weights = kernels[:, row * size : (row + 1) * size].movedim(1, -1)
-        result = result + (neighbours * weights).sum(-1).unsqueeze(1)
+        result = result + (neighbors * weights).sum(-1).unsqueeze(1)
     return result
 
 

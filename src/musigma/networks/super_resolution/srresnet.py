@@ -14,7 +14,7 @@ CELL = 4
 """Pixels per side that the RealSR form turns into the channels of one pixel."""
 
 
-class NormalisedBlock(nn.Module):
+class NormalizedBlock(nn.Module):
     """Conv, BN, PReLU, Conv, BN, added to the input."""
 
     def __init__(self, width: int) -> None:
@@ -55,7 +55,7 @@ class SRResNet(Network):
         )
         self.head = nn.Sequential(WideConv2d(3, width, kernel_size=9), nn.PReLU())
         self.body = nn.Sequential(
-            *[NormalisedBlock(width) for _ in range(num_blocks)],
+            *[NormalizedBlock(width) for _ in range(num_blocks)],
             conv3x3(width, width, bias=False),
             nn.BatchNorm2d(width),
         )

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.layers import MeanShift, conv3x3
-from musigma.networks.neighbour_search import mirrored_index
+from musigma.networks.neighbor_search import mirrored_index
 from musigma.networks.registry import register
 from musigma.networks.state_dict import (
     Recognised,

@@ -2,7 +2,7 @@
 
 from musigma.prediction.engines.base import Engine
 from musigma.prediction.engines.cache import EngineCache
-from musigma.prediction.engines.fastest import ENGINES, choose_engine, make_engine
+from musigma.prediction.engines.fastest import ENGINES, choose_engine, make_engine, make_onnx_engine
 from musigma.prediction.engines.onnx_file import export_onnx, read_metadata
 from musigma.prediction.engines.onnx_runtime import OnnxEngine
 from musigma.prediction.engines.openvino_runtime import OpenVinoEngine
@@ -18,5 +18,6 @@ __all__ = [
     "choose_engine",
     "export_onnx",
     "make_engine",
+    "make_onnx_engine",
     "read_metadata",
 ]

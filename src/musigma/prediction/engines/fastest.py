@@ -115,6 +115,22 @@ def make_engine(network: Network, name: str, *, report: Report = lambda _: None)
     return TorchEngine(network, **_SETTINGS[name], graph=on_gpu and half)
 
 
+def make_onnx_engine(content: bytes, name: str) -> Engine:
+    """Return the engine of a name for a model of which only an ONNX file exists.
+
+    Args:
+        content: Of the ONNX file.
+        name: ``onnx``, ``openvino``, or ``auto`` for ``onnx``.
+    """
+    if name in ("onnx", "auto"):
+        return OnnxEngine(content)
+    if name == "openvino":
+        return OpenVinoEngine(content)
+    raise ConfigError(
+        f"a model from an ONNX file runs by the engines onnx and openvino, not by {name}"
+    )
+
+
 def _engine_of_black_box(network: Network, name: str) -> Engine:
     if name not in ("auto", "torch"):
         raise ConfigError(
@@ -212,12 +228,12 @@ def sample_tile(network: Network, height: int, width: int) -> Tensor:
     """
     down, right = torch.arange(height)[:, None] / 2, torch.arange(width)[None, :] / 2
     edges = torch.sign(torch.sin(down / 17))
-    colours = [
+    colors = [
         0.5 + 0.4 * edges * torch.sin(right / (3 + number) + down**2 / (40 + number))
         for number in range(network.out_channels)
     ]
     maps = [torch.full((height, width), 25 / 255)] * network.takes_noise_level
-    return torch.stack([*colours, *maps])[None]
+    return torch.stack([*colors, *maps])[None]
 
 
 def _half_on_cpu() -> list[str]:

@@ -217,8 +217,8 @@ def make_test_picture() -> Tensor:
     """
     rows, columns = (torch.arange(side, dtype=torch.float64) for side in TEST_SIZE)
     waves = [
-        torch.sin(rows[:, None] / (3 + colour) + colour) * torch.cos(columns / (5 - colour))
-        for colour in range(3)
+        torch.sin(rows[:, None] / (3 + color) + color) * torch.cos(columns / (5 - color))
+        for color in range(3)
     ]
     picture = 0.5 + 0.25 * torch.stack(waves)
     picture[:, 20:, 30:] -= 0.2

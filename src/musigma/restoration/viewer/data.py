@@ -33,7 +33,7 @@ from musigma.types import ImageError
 Quantity = Literal["sigma", "half_width", "error"]
 
 LOSSLESS_PIXELS = 2**20
-"""A result with at most so many pixels is stored without loss."""
+"""A result with at most this many pixels is stored without loss."""
 
 MAX_PIXELS = 64_000_000
 """A result with more pixels is shown smaller, since a browser could not hold the page."""
@@ -59,7 +59,7 @@ class Resolution(NamedTuple):
     """How exactly the viewer reads, for 95 % of the pixels.
 
     Attributes:
-        value: Values of the result are off by at most so many levels of 255.
+        value: Values of the result are off by at most this many levels of 255.
         before: The same for the input.
         error: Errors are off by at most this share of themselves, and as many levels.
     """
@@ -88,7 +88,7 @@ class ViewerData:
         >>> data.add_before(torch.rand(1, 3, 2, 3))
         >>> data.add(torch.rand(1, 3, 4, 6), half_width=torch.rand(1, 3, 4, 6))
         >>> sorted(data.to_json())
-        ['channels', 'colours', 'full', 'layers', 'maps', 'shown', 'tile']
+        ['channels', 'colors', 'full', 'layers', 'maps', 'shown', 'tile']
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class ViewerData:
             "full": list(self.size[::-1]),
             "channels": ["R", "G", "B"] if self.num_channels == 3 else ["Gray"],
             "tile": TILE,
-            "colours": base64.b64encode(error_colours().tobytes()).decode(),
+            "colors": base64.b64encode(error_colors().tobytes()).decode(),
             "layers": {name: self._stored[name].layer.to_json() for name in pictures},
             "maps": [self._map_to_json(quantity) for quantity in self.quantities],
         }
@@ -187,7 +187,7 @@ class ViewerData:
         samples = {name: _samples(image) for name, image in pictures.items()}
         if quantities := [name for name in self.quantities if name != "error"]:
             levels, top = self._levels(quantities[-1]), self._top(quantities[-1])
-            samples["error"] = error_colours()[(255 * np.minimum(levels / top, 1)).astype(np.uint8)]
+            samples["error"] = error_colors()[(255 * np.minimum(levels / top, 1)).astype(np.uint8)]
         return {name: _thumbnail(image) for name, image in samples.items()}
 
     def _add_picture(self, name: str, rows: Tensor, size: Size) -> None:
@@ -224,7 +224,7 @@ class ViewerData:
         }
 
     def _top(self, quantity: Quantity) -> float:
-        """Return the end of the colour scale; sigma and true error share one."""
+        """Return the end of the color scale; sigma and true error share one."""
         if quantity == "half_width":
             return round_top(self._levels(quantity))
         shared = [name for name in self.quantities if name != "half_width"]
@@ -272,12 +272,12 @@ def round_top(levels: NDArray[np.float32]) -> float:
 
 
 @functools.cache
-def error_colours() -> NDArray[np.uint8]:
-    """Return the 256 colours of the error maps, ``(256, 3)``."""
+def error_colors() -> NDArray[np.uint8]:
+    """Return the 256 colors of the error maps, ``(256, 3)``."""
     import matplotlib
 
-    colours: NDArray[np.uint8] = matplotlib.colormaps["magma"](np.arange(256), bytes=True)
-    return np.ascontiguousarray(colours[:, :3])
+    colors: NDArray[np.uint8] = matplotlib.colormaps["magma"](np.arange(256), bytes=True)
+    return np.ascontiguousarray(colors[:, :3])
 
 
 def _samples(image: Tensor) -> NDArray[np.uint8]:

@@ -12,7 +12,7 @@ from torch.nn.functional import avg_pool2d
 from musigma.atomic import write_atomically
 from musigma.functional.color import to_uint8
 from musigma.restoration.viewer.data import LOSSLESS_PIXELS
-from musigma.restoration.viewer.template import fill_template
+from musigma.restoration.viewer.template import make_document
 from musigma.restoration.viewer.tiles import encoded_picture
 from musigma.types import ImageError
 
@@ -52,7 +52,9 @@ def write_flipbook(
         "last": str(len(figures) - 1),
         "pictures": "\n".join(figures),
     }
-    document = fill_template("flipbook.html", parts, script_name="flipbook.js")
+    document = make_document(
+        "flipbook.html", parts, generator="musigma flip-book", script_name="flipbook.js"
+    )
     write_atomically(Path(path), document.encode())
 
 

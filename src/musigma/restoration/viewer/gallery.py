@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from musigma.atomic import write_atomically
-from musigma.restoration.viewer.template import fill_template
+from musigma.restoration.viewer.template import make_document
 
 NAMES = ("index.html", "gallery.html", "musigma-gallery.html")
 """Names of the gallery; the first one that no other file has is taken."""
 
-_MARK = '<meta name="generator" content="musigma gallery">'
+_GENERATOR = "musigma gallery"
+_MARK = f'<meta name="generator" content="{_GENERATOR}">'
 _SUMMARY = re.compile(r'<script type="application/json" id="summary">(.*?)</script>', re.DOTALL)
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _HEAD = 400_000  # bytes of a page among which its summary is
@@ -64,7 +65,7 @@ def write_gallery(
     if path is None or not entries or len(entries) + len(problems) < 2:
         return None
     heading = title or folder.resolve().name
-    document = fill_template(
+    document = make_document(
         "gallery.html",
         {
             "title": escape(f"Gallery: {heading}"),
@@ -72,6 +73,7 @@ def write_gallery(
             "problems": _problems(problems),
             "cards": "\n".join(_card(entry) for entry in entries),
         },
+        generator=_GENERATOR,
     )
     write_atomically(path, document.encode(errors="replace"))  # of names in other bytes
     return path
@@ -147,7 +149,7 @@ def _problems(problems: Sequence[str]) -> str:
 
 
 def _card(entry: Entry) -> str:
-    # The colours of each error map have a scale of their own.
+    # The colors of each error map have a scale of their own.
     scale = "" if entry.error_top is None else f", 0 to {entry.error_top:g}"
     captions = {"input": "Input", "result": "Result", "error": f"Error{scale}"}
     # The dot keeps a name such as "javascript:x.html" a path.

@@ -12,7 +12,7 @@ from musigma.functional.finite import is_finite
 from musigma.functional.scores import interval_coverage
 from musigma.restoration.promise import Promise
 from musigma.restoration.viewer.data import ViewerData
-from musigma.restoration.viewer.template import fill_template, json_for_html
+from musigma.restoration.viewer.template import VIEWER, json_for_html, make_document
 from musigma.restoration.viewer.tiles import Size
 from musigma.types import ConfigError, ImageError, Prediction
 
@@ -108,7 +108,7 @@ def write_viewer_page(
     if typical is not None:
         info["Typical interval"] = f"value \N{PLUS-MINUS SIGN} {typical:.1f} levels of 255"
     layers = data.to_json()
-    summary = _summary(data, title, info, promise)
+    summary = json_for_html(_summary(data, title, info, promise))
     holds = promise is not None and promise.text is not None
     words = promise_html(data, promise)
     parts = {
@@ -118,10 +118,16 @@ def write_viewer_page(
         "info": "".join(_row(name, value) for name, value in info.items()),
         "explanation": explanation_html(data),
         "note": escape(" ".join(_notes(data))),
-        "summary": json_for_html(summary),
         "data": json_for_html(layers),
     }
-    write_atomically(Path(path), fill_template("page.html", parts).encode())
+    document = make_document(
+        "page.html",
+        parts,
+        generator="musigma",
+        script_name=VIEWER,
+        summary=f'<script type="application/json" id="summary">{summary}</script>',
+    )
+    write_atomically(Path(path), document.encode())
 
 
 def promise_html(data: ViewerData, promise: Promise | None) -> str:

@@ -33,25 +33,41 @@ def script() -> str:
     return _read(VIEWER)
 
 
-def fill_template(name: str, parts: Mapping[str, str], *, script_name: str = VIEWER) -> str:
-    """Return a template with its marks ``{{name}}`` replaced.
+def make_document(
+    name: str,
+    parts: Mapping[str, str],
+    *,
+    generator: str,
+    script_name: str | None = None,
+    summary: str = "",
+) -> str:
+    """Return an HTML document: a filled template inside the frame that all documents share.
 
     Style and script are added, with their hashes for the content security policy: the browser runs
     them and nothing else, whatever the names of files hold.
 
     Args:
         name: File name of the template.
-        parts: What stands for each mark, as HTML.
-        script_name: File name of the script.
+        parts: What stands for each mark ``{{...}}``, as HTML; ``title`` is one of them.
+        generator: What wrote the document, by which it is known again.
+        script_name: File name of the script; `None` for a document without one.
+        summary: A script element with data, near the start of the file, where it is found quickly.
     """
-    code = _read(script_name)
-    parts = {
-        **parts,
+    code = "" if script_name is None else _read(script_name)
+    frame = {
+        "title": parts["title"],
+        "generator": generator,
+        "summary": summary,
         "style": stylesheet(),
         "style_hash": _hash(stylesheet()),
-        "script": code,
-        "script_hash": _hash(code),
+        "script": f"<script>{code}</script>" if code else "",
+        "script_source": _hash(code) if code else "none",
+        "content": _filled(name, parts).rstrip("\n"),
     }
+    return _filled("document.html", frame)
+
+
+def _filled(name: str, parts: Mapping[str, str]) -> str:
     # In one pass, so that a title that looks like a mark is not replaced.
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _read(name))
 

@@ -225,8 +225,8 @@ def encoded_picture(samples: NDArray[np.uint8], format_name: str, **options: obj
     """Return ``(H, W, 1 or 3)`` samples as a picture file."""
     from PIL import Image
 
-    grey = samples.ndim == 3 and samples.shape[2] == 1
+    gray = samples.ndim == 3 and samples.shape[2] == 1
     buffer = io.BytesIO()
-    picture = Image.fromarray(np.ascontiguousarray(samples[..., 0] if grey else samples))
+    picture = Image.fromarray(np.ascontiguousarray(samples[..., 0] if gray else samples))
     picture.save(buffer, format_name, **options)
     return buffer.getvalue()

@@ -13,17 +13,17 @@
      shown, full  [width, height] of the result in the viewer, and in its file
      channels     names of the channels, one or three
      tile         side of a tile in pixels
-     colours      base64 of 256 RGB colours, for errors from 0 to the end of the scale
+     colors      base64 of 256 RGB colors, for errors from 0 to the end of the scale
      layers       {input, result, alpha (optional)}; each layer is
                   {size: [width, height], type: MIME type, levels: [{factor, tiles}]}.
                   A level is smaller than the layer by its factor; its tiles are base64, row by row.
      maps         error maps, [{quantity: "sigma" | "half_width" | "error", name, caption,
-                  top: end of the colour scale, quantiles: [101 levels], layer}].
+                  top: end of the color scale, quantiles: [101 levels], layer}].
                   A byte b of a map means 2 ** (8 b / 255) - 1 levels of 255. */
 (() => {
 const MAX_TILES = 96;  // decoded tiles that a layer keeps, of 1 MB each
 const MAX_SCALE = 32;  // screen pixels per picture pixel
-const SURE = 128;  // index of the first colour of what is faded
+const SURE = 128;  // index of the first color of what is faded
 
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
 const levelOf = (byte) => 2 ** (8 * byte / 255) - 1;
@@ -138,7 +138,7 @@ class Layer {
   }
 }
 
-/* Return a region in other colours: inks[v(r) + v(g) + v(b)], where v is a table of values. */
+/* Return a region in other colors: inks[v(r) + v(g) + v(b)], where v is a table of values. */
 function paint(region, name, values, inks) {
   const { canvas, version } = region;
   const before = region.painted[name];
@@ -156,10 +156,10 @@ function paint(region, name, values, inks) {
   return painted;
 }
 
-/* Return 256 colours as one number each, from a function that gives [r, g, b, alpha]. */
-function inksOf(colour) {
+/* Return 256 colors as one number each, from a function that gives [r, g, b, alpha]. */
+function inksOf(color) {
   const bytes = new Uint8ClampedArray(1024);
-  for (let i = 0; i < 256; i++) bytes.set(colour(i), 4 * i);
+  for (let i = 0; i < 256; i++) bytes.set(color(i), 4 * i);
   return new Uint32Array(bytes.buffer);
 }
 
@@ -204,7 +204,7 @@ class Viewer {
     this.alpha = data.layers.alpha && layerOf(data.layers.alpha);
     this.maps = data.maps.map((map) => ({ ...map, layer: layerOf(map.layer) }));
     this.judge = this.maps.find((map) => map.quantity === "half_width") ?? this.maps.find((map) => map.quantity === "sigma");
-    this.colours = bytesOf(data.colours);
+    this.colors = bytesOf(data.colors);
     this.view = { scale: 0, x: this.width / 2, y: this.height / 2 };
     this.point = { x: Math.floor(0.75 * this.width), y: Math.floor(0.5 * this.height) };
     this.box = null;
@@ -260,7 +260,7 @@ class Viewer {
   buildScale() {
     const bar = canvasOf(256, 1), context = bar.getContext("2d");
     bar.setAttribute("aria-hidden", "true");
-    const inks = inksOf((i) => [...this.colours.slice(3 * i, 3 * i + 3), 255]);
+    const inks = inksOf((i) => [...this.colors.slice(3 * i, 3 * i + 3), 255]);
     context.putImageData(new ImageData(new Uint8ClampedArray(inks.buffer), 256, 1), 0, 0);
     this.ticks = [0, 1, 2].map(() => make("span"));
     this.caption = make("p");
@@ -641,7 +641,7 @@ class Viewer {
       this.stamp(context, this.result, isSmooth);
       if (this.map) {
         // Small errors are transparent, so that the result shows where the errors are small.
-        this.inks ??= inksOf((i) => [...this.colours.slice(3 * i, 3 * i + 3), 255 * (i / 255) ** (1 / this.strength - 1)]);
+        this.inks ??= inksOf((i) => [...this.colors.slice(3 * i, 3 * i + 3), 255 * (i / 255) ** (1 / this.strength - 1)]);
         this.stamp(context, this.map.layer, isSmooth, ["map", this.mapValues, this.inks]);
       }
       if (this.fade) this.cover(context, this.judge.layer, ["faded", this.fade, FADED], this.patterns.stripes);
@@ -665,7 +665,7 @@ class Viewer {
     context.restore();
   }
 
-  /* Draw what is visible of a layer, in its own colours or painted. */
+  /* Draw what is visible of a layer, in its own colors or painted. */
   stamp(context, layer, isSmooth, painting) {
     const coarsest = layer.levels.length - 1;
     const across = this.width * this.view.scale / layer.width;  // screen pixels per pixel of the layer
