@@ -38,7 +38,7 @@ def test_the_answer_has_picture_sigma_report_and_calibration(server):
     assert report["digest"] == model.digest
     assert report["calibration"]["coverage"] == model.calibration.coverage
     assert report["calibration"]["conditions"] == model.calibration.conditions
-    assert report["promise"].startswith("In expectation")
+    assert report["promise"].startswith("On average")
     assert report["box"]["independent"][0] < report["box"]["correlated"][0]
     assert set(report["files"]) == {"picture", "sigma", "report"}
     picture = base64.b64decode(report["files"]["picture"]["base64"])
