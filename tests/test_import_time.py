@@ -36,7 +36,7 @@ print(*sys.modules, sep="\\n")
 
 
 def test_help_does_not_wait_for_torch():
-    """torch takes seconds to import, and a help text, a version or a wrong option needs none of it."""
+    """torch takes seconds to import, and a help text needs none of it."""
     code = """
 import sys
 from musigma.cli.main import app
