@@ -54,6 +54,14 @@ def test_weights_with_joint_errors_tell_the_interval_of_a_box(server):
     assert server.restore(png(), scale=2, box="2,3,10,8").json()["box"]["joint"] is None
 
 
+@pytest.mark.parametrize("path", ["/api", "/api/restore", "/api/upscale"])
+def test_an_address_that_does_not_exist_tells_which_do(server, path):
+    """Somebody who opens the address of the API in a browser sends GET and no picture."""
+    answer = server.get(path)
+    assert answer.status == 404
+    assert answer.json()["error"].startswith(f"there is no GET {path}; POST a picture file to /api")
+
+
 @pytest.mark.parametrize(
     ("answer", "start"), [("picture", b"\x89PNG"), ("sigma", b"\x89PNG"), ("report", b"<!doctype")]
 )
