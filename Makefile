@@ -37,6 +37,7 @@ test-everywhere: $(VENV)/.dev
 docs: $(VENV)/.docs
 	# The documentation site, in out/site; a warning is an error.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "Open out/site/index.html. Its search needs a server: python3 -m http.server -d out/site"
 
 fuzz: $(VENV)/.dev
 	# Hostile inputs for MINUTES, from SEED on; tests/fuzz/run.py says how to repeat a case.

@@ -33,3 +33,18 @@ print(*sys.modules, sep="\\n")
     loaded = set(run(code).split())
     assert {"musigma.networks", "musigma.cli.upscale"} <= loaded
     assert not loaded & HEAVY
+
+
+def test_help_does_not_wait_for_torch():
+    """torch takes seconds to import, and a help text needs none of it."""
+    code = """
+import sys
+from musigma.cli.main import app
+for arguments in (["--help"], ["upscale", "--help"], ["calibrate", "--help"]):
+    try:
+        app(arguments)
+    except SystemExit:
+        pass
+print("loaded:", *sys.modules)
+"""
+    assert "torch" not in run(code).rpartition("loaded:")[2].split()

@@ -1,6 +1,6 @@
-"""The documentation site builds without a warning, and holds what it must.
+"""The documentation site builds without a warning, holds what it must, and opens in a browser.
 
-One test builds it once: several would build it once in every worker.
+It is built once for all workers: the first one that needs it builds it, and the others wait.
 """
 
 import json
@@ -14,7 +14,9 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from helpers.browser import WIDTHS, address, chromium, launched_browser, opened_page
 from helpers.documents import DOCUMENTS, ROOT, name_of
+from musigma.file_lock import wait_for_lock
 from studies.documents.code_blocks import blocks, run_page
 from studies.documents.site_hooks import LINK, PICTURE, home_of, root_pages, with_output
 
@@ -42,12 +44,26 @@ class Page(HTMLParser):
             self.resources.append(values["href"])
 
 
-def build(folder: Path) -> dict[Path, Page]:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory, testrun_uid):
+    """The folder of the site."""
+    pytest.importorskip("mkdocs", reason="needs the extra docs")
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, done = shared / f"site-{testrun_uid}", shared / f"site-{testrun_uid}.done"
+    with (shared / f"site-{testrun_uid}.lock").open("w") as lock:
+        wait_for_lock(lock.fileno())
+        if not done.exists():
+            build(folder)
+            done.touch()
+    return folder
+
+
+def build(folder: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return {path: Page(path) for path in folder.rglob("*.html")}
 
 
 def broken_links(pages: dict[Path, Page]) -> list[str]:
@@ -83,21 +99,50 @@ def names_that_are_missing(pages: dict[Path, Page], folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_the_site_builds_without_warnings_and_is_whole(tmp_path):
-    pytest.importorskip("mkdocs", reason="needs the extra docs")
-    pages = build(tmp_path)
+def test_the_site_builds_without_warnings_and_is_whole(site):
+    pages = {path: Page(path) for path in site.rglob("*.html")}
     assert len(pages) > 25
     assert broken_links(pages) == []
-    assert names_that_are_missing(pages, tmp_path) == []
+    assert names_that_are_missing(pages, site) == []
     foreign = [r for page in pages.values() for r in page.resources if urlsplit(r).netloc]
     empty_links = [path.name for path in pages if 'href="" id' in path.read_text()]
     assert empty_links == []  # which a screen reader could not name
     assert foreign == []  # nothing is fetched from other hosts when somebody reads
     for path in (ROOT / "docs").rglob("*.md"):
-        page = tmp_path / path.relative_to(ROOT / "docs").with_suffix(".html")
+        page = site / path.relative_to(ROOT / "docs").with_suffix(".html")
         shown = {Path(resource).name for resource in pages[page].resources}
         assert {match["file"] for match in PICTURE.finditer(path.read_text())} <= shown
-    assert "of the true values lie inside" in (tmp_path / "gallery" / "text.html").read_text()
+    assert "of the true values lie inside" in (site / "gallery" / "text.html").read_text()
+
+
+READY = """async () => {
+    const pictures = [...document.images];
+    await Promise.allSettled(pictures.map((picture) => picture.decode()));
+    return {
+        dead: pictures.filter((picture) => !picture.naturalWidth).map((picture) => picture.src),
+        overflow: document.documentElement.scrollWidth - innerWidth,
+    };
+}"""
+"""Waits for the pictures of a page; returns those that are none, and how far it is too wide."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", WIDTHS)
+def test_the_site_opens_in_a_browser(site, device):
+    """Pages open from the disk, show their pictures, fit the window and lead to each other."""
+    chromium()  # skips the test where there is none
+    scheme = "dark" if device == "phone" else "light"
+    with launched_browser() as browser, opened_page(browser, device, color_scheme=scheme) as page:
+        for name in ("index", "weights", "results", "gallery/index", "api/commands"):
+            page.goto(address(site / f"{name}.html"))
+            assert page.evaluate(READY) == {"dead": [], "overflow": 0}, name
+        page.goto(address(site / "index.html"))
+        page.get_by_role("main").get_by_role("link", name="Start here in five minutes").click()
+        page.wait_for_url("**/start.html")
+        assert page.get_by_role("heading", level=1).inner_text().startswith("Start here")
+        if device == "desktop":
+            page.get_by_role("navigation").get_by_role("link", name="A scan").first.click()
+            page.wait_for_url("**/gallery/scan.html")
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)

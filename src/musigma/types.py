@@ -2,12 +2,11 @@
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from torch import Tensor
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from PIL.Image import Image as PilImage
+    from torch import Tensor
 
 
 def _in_short(values: "Tensor | None") -> str:
@@ -25,8 +24,8 @@ class Prediction(NamedTuple):
             without a sigma branch.
     """
 
-    mean: Tensor
-    sigma: Tensor | None = None
+    mean: "Tensor"
+    sigma: "Tensor | None" = None
 
     def __repr__(self) -> str:
         """What a Python prompt shows: shapes and means instead of thousands of values.

@@ -38,7 +38,7 @@ def test_the_answer_has_picture_sigma_report_and_calibration(server):
     assert report["digest"] == model.digest
     assert report["calibration"]["coverage"] == model.calibration.coverage
     assert report["calibration"]["conditions"] == model.calibration.conditions
-    assert report["promise"].startswith("In expectation")
+    assert report["promise"].startswith("On average")
     assert report["box"]["independent"][0] < report["box"]["correlated"][0]
     assert set(report["files"]) == {"picture", "sigma", "report"}
     picture = base64.b64decode(report["files"]["picture"]["base64"])
@@ -52,6 +52,14 @@ def test_weights_with_joint_errors_tell_the_interval_of_a_box(server):
         assert low < mean < high
     assert box["joint"]["coverage"] == 0.9
     assert server.restore(png(), scale=2, box="2,3,10,8").json()["box"]["joint"] is None
+
+
+@pytest.mark.parametrize("path", ["/api", "/api/restore", "/api/upscale"])
+def test_an_address_that_does_not_exist_tells_which_do(server, path):
+    """Somebody who opens the address of the API in a browser sends GET and no picture."""
+    answer = server.get(path)
+    assert answer.status == 404
+    assert answer.json()["error"].startswith(f"there is no GET {path}; POST a picture file to /api")
 
 
 @pytest.mark.parametrize(

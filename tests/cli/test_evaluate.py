@@ -38,7 +38,7 @@ def test_the_table_for_people(musigma, photos):
     assert result.code == 0
     assert "bicubic on photos" in result.out
     assert "psnr_y" in result.out
-    assert "'scale': 3" in result.out
+    assert "inputs made by bicubic, scale 3; measured on Y" in result.out
     assert "coverage" not in result.out  # bicubic has no sigma
 
 

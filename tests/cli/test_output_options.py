@@ -29,6 +29,15 @@ def upscale(musigma, weights):
     return lambda *words: musigma("upscale", *words, "--model", weights)
 
 
+def test_a_single_result_and_its_page_are_named(upscale, photos, tmp_path):
+    """A reader must not guess what a result is called: a HEIC file, say, becomes a PNG."""
+    out = tmp_path / "large"
+    result = upscale(photos / "a.png", "-o", out, "--suffix", "-x2", "--page")
+    assert f"1 written to {out / 'a-x2.png'}, 0 failed" in result.err
+    assert f"Its page: {out / 'a-x2.html'}" in result.err
+    assert f"2 written to {out}, 0 failed" in upscale(photos, "-o", out).err
+
+
 def test_output_may_be_a_file(upscale, photos, tmp_path):
     out = tmp_path / "new" / "large.jpg"
     assert upscale(photos / "a.png", "-o", out, "--sigma").code == 0

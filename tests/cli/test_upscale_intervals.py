@@ -48,7 +48,7 @@ def test_another_coverage_that_was_fitted(musigma, calibrated, tmp_path):
     write_image(tmp_path / "a.png", torch.rand(1, 3, 7, 5))
     words = ("upscale", tmp_path / "a.png", "-o", tmp_path / "out", "--model", calibrated)
     result = musigma(*words, "--sigma", "--coverage", "0.95")
-    assert "hold at least 0.95 of the values of an image" in result.err
+    assert "hold at least 95 % of the values of an image" in result.err
     stored = read_error_map(tmp_path / "out" / "a.interval.png")
     sigma = predict(load(calibrated).network, read_image(tmp_path / "a.png")[0]).sigma
     assert stored.info["coverage"] == "0.95"
@@ -94,7 +94,7 @@ def test_no_promise_where_it_does_not_hold(musigma, calibrated, tmp_path, name, 
     assert "Intervals" not in plain.err
     page = (tmp_path / "out" / "a.html").read_text()
     assert "No promise for this picture" in page
-    assert "In expectation" not in page
+    assert "On average, intervals" not in page
     (done,) = json.loads(musigma(*words, "--page", "--json").out)["done"]
     assert done["promise"] is None
     assert reason in done["promise_reason"]

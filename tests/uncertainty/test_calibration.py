@@ -311,13 +311,13 @@ def test_a_promise_names_its_numbers_and_its_conditions():
     held_out = held_out_of(*noisy_images(torch.Generator().manual_seed(0), 40))
     expected = fit_conformal_risk_control(held_out, coverage=0.9)
     assert dataclasses.replace(expected, protocol=PROTOCOL, data={"name": "crops"}).promise == (
-        "In expectation, intervals hold at least 0.9 of the values of an image, for images "
+        "On average, intervals hold at least 90 % of the values of an image, for images "
         "like the 40 it was fitted on (crops): clean, shrunk by 2 with bicubic (MATLAB) "
         "(method conformal-risk-control)"
     )
     assert "without a guarantee" in fit_pooled_quantile(held_out, coverage=0.9).promise
     assert fit_conformal(held_out, coverage=0.9, confidence=0.95).promise.startswith(
-        "With probability 0.95, intervals hold at least 0.9 of the values of an image, for images "
+        "With probability 0.95, intervals hold at least 90 % of the values of an image, for images "
         "like the 40 it was fitted on: unknown"
     )
 

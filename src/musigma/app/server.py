@@ -119,10 +119,17 @@ def _add_routes(app: Any, service: Service, ready: threading.Event) -> None:
     async def box(request: Request) -> Response:
         return await handle_box(service, request)
 
+    async def unknown(request: Request) -> Response:
+        wanted = f"{request.method} {request.url.path}"
+        known = "POST a picture file to /api/restore, or GET /api/status"
+        return JSONResponse({"error": f"there is no {wanted}; {known}"}, 404)
+
     app.add_route("/api/restore", restore, methods=["POST"])
     app.add_route("/api/status", status, methods=["GET"])
     app.add_route("/results/{key}/box", box, methods=["GET"])
     app.add_route("/results/{key}/{name}", result, methods=["GET"])
+    for others in ("/api", "/api/{name:path}"):
+        app.add_route(others, unknown, methods=["GET", "POST", "PUT", "DELETE"])
 
 
 def _with_page(app: Any, service: Service) -> Any:

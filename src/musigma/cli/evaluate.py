@@ -173,7 +173,22 @@ def _show(record: "Record") -> None:
     for name, value in record.result.items():
         table.add_row(name, f"{value:.4f}")
     results.print(table)
-    results.print(printable(f"protocol: {record.protocol}"))
+    results.print(printable(_in_words(record.protocol)))
+
+
+def _in_words(protocol: "Mapping[str, Any]") -> str:
+    """Say how inputs were made and what was compared.
+
+    Example:
+        >>> _in_words({"name": "sr-y", "degradation": "bicubic", "scale": 2, "measured_on": "y",
+        ...            "shave": 2})
+        'protocol sr-y: inputs made by bicubic, scale 2; measured on Y, 2 pixels cut off each side'
+    """
+    made = "read from files" if protocol["degradation"] == "pairs" else "made by {degradation}"
+    channels = {"y": "Y", "all": "all channels", "both": "Y and all channels"}
+    text = "protocol {name}: inputs " + made + ", scale {scale}; measured on {channels}"
+    cut = ", {shave} pixels cut off each side" if protocol["shave"] else ""
+    return (text + cut).format_map({**protocol, "channels": channels[protocol["measured_on"]]})
 
 
 def _show_all(records: "Mapping[str, Record]") -> None:

@@ -79,7 +79,7 @@ def _first_names(paths: Sequence[Path]) -> str:
 
 
 def print_summary(model: "Model", output: Path, outcomes: Outcomes) -> None:
-    """Print how many files were written, skipped, left out and failed.
+    """Print how many files were written, skipped, left out and failed; a single one by its name.
 
     Args:
         model: What restored them.
@@ -92,7 +92,11 @@ def print_summary(model: "Model", output: Path, outcomes: Outcomes) -> None:
         kind = "is no picture" if num_left_out == 1 else "are no pictures"
         names = _first_names(outcomes.left_out)
         print_line(f"{num_left_out} left out, which {kind} to read: {names}")
-    print_line(f"{len(done)} written to {output}{skipped}, {len(outcomes.failed)} failed")
+    is_one = len(done) == 1 and not outcomes.failed
+    place = done[0].output if is_one else output
+    print_line(f"{len(done)} written to {place}{skipped}, {len(outcomes.failed)} failed")
+    if is_one and "page" in done[0].files:
+        print_line(f"Its page: {done[0].files['page']}")
     num_approximate = sum(not restored.exact for restored in done)
     if num_approximate:
         print_line(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from musigma.images.exif import read_exif
 from musigma.images.file_checks import (
     check_jpeg_data,
     check_jpeg_parts,
@@ -252,13 +253,13 @@ def _decode(
     image = open_image()
     is_cmyk = image.mode == "CMYK"
     samples, full_scale = _samples(path, image, open_image)
-    orientation, exif = _exif(image)
+    orientation, exif = read_exif(image, format_name)
     return Decoded(
         format=format_name,
         samples=_upright(samples, orientation),
         full_scale=full_scale,
         icc_profile=None if is_cmyk else image.info.get("icc_profile"),
-        exif=None if format_name == "TIFF" else exif,  # in TIFF it describes the whole file
+        exif=exif,
         text={str(key): value for key, value in image.info.items() if isinstance(value, str)},
         lossy=lossy,
         num_frames=getattr(image, "n_frames", 1),
@@ -469,21 +470,6 @@ def _cmyk_to_rgb(image: "Image") -> "Image":
             assert converted is not None
             return converted
     return image.convert("RGB")
-
-
-def _exif(image: "Image") -> tuple[int, bytes | None]:
-    """Return the orientation, 1 to 8, and the EXIF block without it, as far as they can be read."""
-    from PIL import ExifTags
-
-    orientation, block = 1, None
-    with suppress(Exception):  # a photo with a broken EXIF block is still a photo
-        exif = image.getexif()
-        orientation = exif.pop(ExifTags.Base.Orientation, 1)
-        details = exif.get_ifd(ExifTags.IFD.Exif)
-        for stale in (ExifTags.Base.ExifImageWidth, ExifTags.Base.ExifImageHeight):
-            details.pop(stale, None)
-        block = exif.tobytes() if len(exif) else None
-    return (orientation if orientation in range(1, 9) else 1), block
 
 
 def _upright(samples: NDArray[Any], orientation: int) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from musigma.images.exif import write_exif
 from musigma.images.metadata import MAX_JPEG_BLOCK, PHOTOSHOP, Metadata, photoshop_segment
 
 Rows = NDArray[Any]
@@ -143,6 +144,7 @@ class TiffEncoder:
         shape: Shape of the picture.
         bits: 8 or 16 per sample.
         icc_profile: Color profile.
+        exif: EXIF block.
         metadata: Compression, DPI, XMP and IPTC.
     """
 
@@ -153,9 +155,11 @@ class TiffEncoder:
         *,
         bits: int,
         icc_profile: bytes | None = None,
+        exif: bytes | None = None,
         metadata: Metadata | None = None,
     ) -> None:
-        self.file, self.shape, self.bits, self.icc_profile = file, shape, bits, icc_profile
+        self.file, self.shape, self.bits = file, shape, bits
+        self.icc_profile, self.exif = icc_profile, exif
         self.metadata = metadata or Metadata()
         self.sample = np.dtype(np.uint8 if bits == 8 else "<u2")
         self.offsets: list[int] = []
@@ -190,7 +194,7 @@ class TiffEncoder:
             tags[317] = ("H", [2])  # each sample less the one to its left
         if channels in (2, 4):
             tags[338] = ("H", [2])  # the last sample is alpha, not multiplied in
-        tags |= self._other_tags()
+        tags |= self._other_tags() | write_exif(self.file, self.exif)
         self._directory(dict(sorted(tags.items())))
 
     def stored(self, rows: Rows) -> Rows:
@@ -222,14 +226,15 @@ class TiffEncoder:
     def _directory(self, tags: Mapping[int, tuple[str, Sequence[int]]]) -> None:
         file, entries = self.file, b""
         for tag, (type_code, values) in tags.items():
-            data = struct.pack(f"<{len(values)}{type_code.replace('R', 'I')}", *values)
+            plain_code = {"R": "I", "A": "B"}.get(type_code, type_code)
+            data = struct.pack(f"<{len(values)}{plain_code}", *values)
             if len(data) > 4:
                 file.write(b"\0" * (file.tell() % 2))  # values begin on even offsets
                 field = struct.pack("<I", file.tell())
                 file.write(data)
             else:
                 field = data.ljust(4, b"\0")
-            number = {"H": 3, "I": 4, "R": 5, "B": 7}[type_code]
+            number = {"A": 2, "H": 3, "I": 4, "R": 5, "B": 7}[type_code]
             count = len(values) // 2 if type_code == "R" else len(values)  # of fractions
             entries += struct.pack("<HHI", tag, number, count) + field
         file.write(b"\0" * (file.tell() % 2))

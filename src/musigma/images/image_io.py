@@ -332,7 +332,7 @@ def _encoder(
     if format_name == "PNG":
         return PngEncoder(file, shape, bits=bits, icc_profile=profile, exif=exif, metadata=others)
     if format_name == "TIFF":
-        return TiffEncoder(file, shape, bits=bits, icc_profile=profile, metadata=others)
+        return TiffEncoder(file, shape, bits=bits, icc_profile=profile, exif=exif, metadata=others)
     return PillowEncoder(
         file,
         format_name,

@@ -20,7 +20,7 @@ from musigma.uncertainty.conformal import images_needed
 from musigma.uncertainty.methods import FORMER_METHODS, METHODS, Method
 
 _CLAIMS: dict[Method, str] = {
-    "conformal-risk-control": "In expectation, intervals hold at least {share} of an image,",
+    "conformal-risk-control": "On average, intervals hold at least {share} of an image,",
     "conformal": "With probability {confidence}, intervals hold at least {share} of an image,",
     "risk-control": "With confidence {confidence}, intervals hold on average at least {share},",
 }
@@ -185,7 +185,7 @@ class Calibration:
     def promise(self) -> str:
         """What the intervals promise and for which images, in one sentence."""
         claim = _CLAIMS.get(self.method, _NO_GUARANTEE).format(
-            share=f"{self.coverage} of the values", confidence=self.confidence
+            share=f"{100 * self.coverage:.4g} % of the values", confidence=self.confidence
         )
         return f"{claim} {self.conditions} (method {self.method})"
 

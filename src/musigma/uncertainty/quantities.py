@@ -328,9 +328,15 @@ def in_words(quantity: Quantity, *, levels: int = 255) -> str:
     Example:
         >>> in_words(Quantity(0.5, 0.4, 0.6, 0.9, 0.05))
         '127.5, from 102.0 to 153.0 (of 255) with a coverage of 0.9'
+
+        A narrow interval gets more digits, so that its ends differ from its middle:
+
+        >>> in_words(Quantity(0.5, 0.4999, 0.5001, 0.9, 0.0001))
+        '127.50, from 127.47 to 127.53 (of 255) with a coverage of 0.9'
     """
     value, low, high = (levels * part for part in quantity[:3])
+    digits = next((number for number in (1, 2, 3) if high - low > 4 * 10.0**-number), 4)
     return (
-        f"{value:.1f}, from {low:.1f} to {high:.1f} (of {levels}) with a coverage of "
-        f"{quantity.coverage:g}"
+        f"{value:.{digits}f}, from {low:.{digits}f} to {high:.{digits}f} (of {levels}) with a "
+        f"coverage of {quantity.coverage:g}"
     )
