@@ -51,11 +51,17 @@ def quantity_rows(records: Iterable[Record]) -> list[list[str]]:
             for rule in ("joint", FITTED)
         )
         cells = [
-            f"{own['coverage']:.1%} / {own['width'] / other['width']:.2f}"
+            f"{_coverage(own)} / {own['width'] / other['width']:.2f}"
             for own, other in zip(joint, fitted, strict=True)
         ]
         rows.append([f"x{record.model['scale']}", f"{name} ({result['num_images']})", *cells])
     return rows
+
+
+def _coverage(scores: dict[str, float]) -> str:
+    """Write a coverage, with its standard error where the record has it."""
+    error = f" ± {scores['coverage_error']:.1%}" if "coverage_error" in scores else ""
+    return f"{scores['coverage']:.1%}{error}"
 
 
 def likelihood_rows(records: Iterable[Record]) -> list[list[str]]:

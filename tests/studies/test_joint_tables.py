@@ -49,6 +49,13 @@ def test_intervals_are_compared_with_fitted_independent_bars():
     assert set(rows[0][2:]) == {"91.0% / 0.75"}
 
 
+def test_a_coverage_has_its_standard_error_where_the_record_has_it():
+    measured = joint_record()
+    for scores in measured.result["B100"]["intervals"]["joint"].values():
+        scores["coverage_error"] = 0.012
+    assert set(quantity_rows([measured])[0][2:]) == {"91.0% ± 1.2% / 0.75"}
+
+
 def test_likelihood_and_samples():
     row = likelihood_rows([joint_record()])[0]
     assert row[2:] == ["0.99", "0.40", "0", "72", "0.95", "+0.010", "1.2", "9.5"]
