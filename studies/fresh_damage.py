@@ -40,7 +40,7 @@ def thresholded(picture: Picture, _: Random) -> Picture:
     total, count = np.zeros_like(padded), np.zeros_like(padded)
     for top in range(0, side, 4):
         for left in range(0, side, 4):
-            rows, columns = ((n - s) // side for n, s in zip(padded.shape, (top, left), strict=False))
+            rows, columns = (padded.shape[0] - top) // side, (padded.shape[1] - left) // side
             part = np.s_[top : top + rows * side, left : left + columns * side]
             blocks = padded[part].reshape(rows, side, columns, side, 3).transpose(0, 2, 4, 1, 3)
             spectrum = matrix @ blocks @ matrix.T

@@ -332,8 +332,8 @@ def damage_table(records: Iterable[Record]) -> str:
     rows, models = [], ("photo x1", "photo x2", "photo x4", "edsr-baseline x2")
     for record in records:
         if record.protocol["name"] == "damage-rates":
-            for part, mark in (("looked at", ""), ("sealed", " *")):
-                for name, rates in record.result[part].items():
+            for part, mark in (("looked at", ""), ("sealed", " *"), ("fresh", " **")):
+                for name, rates in record.result.get(part, {}).items():
                     cells = [_damage_cell(rates.get(model)) for model in models]
                     shares = [
                         sum(values[key] for values in rates.values()) / len(rates)
