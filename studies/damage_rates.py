@@ -1,9 +1,9 @@
 """Whether the intervals hold, or the guard speaks, on pictures damaged in many other ways.
 
-``MUSIGMA_DATA=... python -m studies.damage_rates RECORD`` makes inputs from every tenth picture of
-B100 in all ways of `studies.picture_damage` and `studies.fresh_damage`, none of which the
-calibrations were made for, and measures for several weights, each in a process of its own and all
-together in about fifteen minutes of one core:
+``MUSIGMA_DATA=... python -m studies.damage_rates RECORD [PART ...]`` makes inputs from every tenth
+picture of B100 in all ways of `studies.picture_damage`, or of other `PARTS`, none of which the
+calibrations were made for. It measures several weights, each in a process of its own and all
+together in about ten minutes of one core:
 
 - ``inside``: share of the values inside their 90 % interval, in the middle of the picture;
 - ``speaks``: share of the pictures that the guard speaks of;
@@ -11,9 +11,9 @@ together in about fifteen minutes of one core:
 - ``speaks_before`` and ``inside_or_warned_before``: the same for the guard without the numbers that
   were added for such damage.
 
-Nothing was fitted on B100. The guard was finished before it was first measured here; of the kinds
-in ``sealed`` two led to further numbers since, and those in ``fresh`` were written down before
-these numbers.
+Nothing was fitted on B100, and the guard was finished before it was measured here. Kinds that it
+missed then led to further numbers; `PARTS` has some of these as ``learned``, and as ``fresh`` those
+of `studies.fresh_damage`, which were written down before these numbers were made.
 """
 
 import sys
@@ -48,11 +48,14 @@ SIDE, MIDDLE, STEP = 256, 128, 10
 ONLY_SHRINKING = ("nearest", "area in linear light")
 """Damages that do nothing to a picture which keeps its size."""
 
+LEARNED = ("colour fringes", "second picture")
 PARTS: Mapping[str, Mapping[str, Damage]] = {
     "looked at": DAMAGES,
     "sealed": SEALED,
+    "learned": {"clean": DAMAGES["clean"]} | {kind: SEALED[kind] for kind in LEARNED},
     "fresh": FRESH,
 }
+USUAL_PARTS = ("looked at", "sealed")
 
 NUMBERS_BEFORE = (
     "noise_std",
@@ -120,17 +123,19 @@ def measured(
     return found
 
 
-def measured_by(name: str, scale: int) -> dict[str, dict[str, list[Measured]]]:
-    """Damage and restore every picture in every way, by the list that names it, for one model."""
+def measured_by(
+    name: str, scale: int, parts: Sequence[str]
+) -> dict[str, dict[str, list[Measured]]]:
+    """Damage and restore every picture in every way of some `PARTS`, for one model."""
     torch.set_num_threads(1)
     model, squares = load(name, scale=scale), pictures(subset(find_dataset("B100"), STEP))
     return {
         part: {
             kind: measured(model, kind, damage, squares)
-            for kind, damage in damages.items()
+            for kind, damage in PARTS[part].items()
             if scale > 1 or kind not in ONLY_SHRINKING
         }
-        for part, damages in PARTS.items()
+        for part in parts
     }
 
 
@@ -150,10 +155,11 @@ def rates(reference: Reference, pictures: Sequence[Measured]) -> dict[str, float
     }
 
 
-def main(path: Path) -> None:
+def main(path: Path, parts: Sequence[str] = USUAL_PARTS) -> None:
     """Measure everything, each model in a process of its own, and write the record."""
     with ProcessPoolExecutor(len(MODELS)) as pool:
-        save_record(path, list(pool.map(measured_by, *zip(*MODELS, strict=True))))
+        jobs = [pool.submit(measured_by, name, scale, parts) for name, scale in MODELS]
+        save_record(path, [job.result() for job in jobs])
 
 
 def save_record(path: Path, found: Sequence[Mapping[str, Mapping[str, list[Measured]]]]) -> None:
@@ -169,9 +175,9 @@ def save_record(path: Path, found: Sequence[Mapping[str, Mapping[str, list[Measu
                 for label, reference, own in zip(labels, references, found, strict=True)
                 if kind in own[part]
             }
-            for kind in damages
+            for kind in PARTS[part]
         }
-        for part, damages in PARTS.items()
+        for part in found[0]
     }
     Record(
         kind="benchmark",
@@ -190,4 +196,4 @@ def save_record(path: Path, found: Sequence[Mapping[str, Mapping[str, list[Measu
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:] or USUAL_PARTS)

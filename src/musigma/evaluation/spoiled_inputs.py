@@ -21,7 +21,6 @@ _SIMILAR = 24 / 255
 _HALO_STD, _HALO_AMOUNT, _HALO_RADIUS = 2.0, 2.5, 6
 _FOCUS_RADIUS = 1.4
 _WAY, _WAY_RADIUS = 5.0, 3
-_SAVED_QUALITY = 85
 _ENLARGED_BY = 1.5
 _GRAIN_STD, _GRAIN_SIZE, _GRAIN_RADIUS = 10 / 255, 0.9, 3
 _COLOUR_STD, _COLOUR_SIZE, _COLOUR_RADIUS = 9 / 255, 1.5, 5
@@ -73,11 +72,6 @@ def moved(image: Tensor, generator: torch.Generator) -> Tensor:
     return quantise(blur(image, kernels))
 
 
-def moved_and_saved(image: Tensor, generator: torch.Generator) -> Tensor:
-    """Blur along a line and save as JPEG, which hides most of what `moved` leaves."""
-    return jpeg(moved(image, generator), quality=_SAVED_QUALITY)
-
-
 def grainy(image: Tensor, generator: torch.Generator) -> Tensor:
     """Add the coarse grain of a film, the same in all colours."""
     noise = _coarse_noise(image[:, :1], _GRAIN_SIZE, _GRAIN_RADIUS, generator)
@@ -100,7 +94,6 @@ SPOILERS: Mapping[str, Callable[[Tensor, torch.Generator], Tensor]] = {
     "moved": moved,
     "grainy": grainy,
     "colour_noise": colour_noise,
-    "moved_and_saved": moved_and_saved,
 }
 """By the names that `musigma.uncertainty.guard` has words for."""
 

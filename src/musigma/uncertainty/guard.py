@@ -122,15 +122,11 @@ _SOFTER = (
     "The picture is softer than the calibration pictures: it was blurred, enlarged, or shrunk in "
     "another way."
 )
-_MOVED = (
-    "The picture is blurred in one direction, as by a moving camera, and the calibration pictures "
-    "were not, or less."
-)
 _SPOILED = {
     "enlarged": _SOFTER,
     "defocused": "The picture is out of focus in a way that the calibration pictures were not.",
-    "moved": _MOVED,
-    "moved_and_saved": _MOVED,
+    "moved": "The picture is blurred in one direction, as by a moving camera, and the calibration "
+    "pictures were not, or less.",
     "smoothed": _SMOOTHED,
     "denoised": _SMOOTHED,
     "processed": _SMOOTHED,
