@@ -88,8 +88,8 @@ _TAILS = {
     "ripple": _Tails(None, 0.0, 0.7, of_mixture=(None, 0.002, 0.1)),
     "impulses": _Tails(None, 0.0, 0.25, of_mixture=(None, 0.002, 0.1)),
     "empty_levels": _Tails(None, 0.0, 0.0, floor=0.85, of_mixture=(None, 0.002, 0.0)),
-    "colour_shift": _Tails(None, 0.0, 0.0, floor=0.7, of_mixture=(None, 0.01, 0.0)),
-    "echo": _Tails(None, 0.01, 0.0, floor=0.15, of_mixture=(None, 0.01, 0.0)),
+    "colour_shift": _Tails(None, 0.0, 0.0, floor=0.9, of_mixture=(None, 0.002, 0.0)),
+    "echo": _Tails(None, 0.0, 2.5, floor=0.15, of_mixture=(None, 0.015, 0.0)),
 }
 
 _SOFTNESS = ("sharpness", "rolloff", "softest_direction", "detail")
