@@ -1,8 +1,9 @@
 """City100 for training and calibration: pairs 001 to 085, and 086 to 095, of both cameras.
 
-``python -m studies.city100 SOURCE TARGET`` reads ``SOURCE/City100_CAMERA/{HR,LR}`` and writes
-``TARGET/City100_CAMERA_train`` and ``TARGET/City100_CAMERA_calibration``. Of each pair for training
-the 512x512 pixels with the most detail are kept. Pairs 096 to 100 are for testing and stay away.
+``python -m studies.data_sets.city100 SOURCE TARGET`` reads ``SOURCE/City100_CAMERA/{HR,LR}`` and
+writes ``TARGET/City100_CAMERA_train`` and ``TARGET/City100_CAMERA_calibration``. Of each pair for
+training the 512x512 pixels with the most detail are kept. Pairs 096 to 100 are for testing and stay
+away.
 """
 
 import sys

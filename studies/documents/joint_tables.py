@@ -1,7 +1,7 @@
 """The tables of joint error bars and of the audit, and the figure of the box experiment.
 
-``python -m studies.joint_tables studies/results/joint-x4.json docs/figures/boxes.png`` draws the
-figure from a record of ``studies.joint_rows``.
+``python -m studies.documents.joint_tables studies/results/joint-x4.json docs/figures/boxes.png``
+draws the figure from a record of ``studies.measurements.joint_rows``.
 """
 
 import sys
@@ -33,7 +33,7 @@ PROGRAMS = {
 
 
 def measured_sets(records: Iterable[Record]) -> Iterator[tuple[Record, str, dict[str, Any]]]:
-    """Yield record, name and numbers of every set that `studies.joint_rows` measured."""
+    """Yield record, name and numbers of every set that `joint_rows` measured."""
     for record in sorted(
         (record for record in records if record.protocol["name"] == "joint-errors"),
         key=lambda record: record.model["scale"],

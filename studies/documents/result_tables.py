@@ -4,7 +4,7 @@ import inspect
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from musigma.networks.weight_choices import CHOICES
 from musigma.training.recipe import Recipe, default_values
 from studies.documents import joint_tables
 from studies.documents.measured_weights import measured_weights
-from studies.measurements import photo_rows
+from studies.measurements import damage_rows, photo_rows
 from studies.measurements.unlike_inputs import INPUTS
 
 SETS = ("Set5", "Set14", "B100", "Urban100")
@@ -330,23 +330,14 @@ def guard_table(records: Iterable[Record]) -> str:
 
 def damage_table(records: Iterable[Record]) -> str:
     """Coverage and the guard's word for pictures damaged in ways no calibration was made for."""
-    rows, models = [], ("photo x1", "photo x2", "photo x4", "edsr-baseline x2")
-    for record in records:
-        if record.protocol["name"] == "damage-rates":
-            for part, mark in (("looked at", ""), ("sealed", " *")):
-                for name, rates in record.result[part].items():
-                    cells = [_damage_cell(rates.get(model)) for model in models]
-                    shares = [
-                        sum(values[key] for values in rates.values()) / len(rates)
-                        for key in ("inside_or_warned_before", "inside_or_warned")
-                    ]
-                    rows.append([name + mark, *cells, *(f"{share:.0%}" for share in shares)])
-    headings = ["picture", *models, "held or told, before", "held or told, now"]
-    return markdown(headings, rows)
+    rows = damage_rows.rows(records, {"looked at": "", "sealed": " *"})
+    return markdown(damage_rows.HEADINGS, rows)
 
 
-def _damage_cell(rates: Mapping[str, float] | None) -> str:
-    return "" if rates is None else f"{rates['inside']:.0%} / {rates['speaks']:.0%}"
+def fresh_damage_table(records: Iterable[Record]) -> str:
+    """The same for damage that the guard has learned of since, and for damage in no list."""
+    rows = damage_rows.rows(records, {"learned": "", "fresh": " *"})
+    return markdown(damage_rows.HEADINGS, rows)
 
 
 def engines_table(records: Iterable[Record]) -> str:
@@ -439,6 +430,7 @@ TABLES: dict[str, Callable[[Iterable[Record]], str]] = {
     "photo x1": photo_clean_table,
     "guard": guard_table,
     "damage": damage_table,
+    "fresh damage": fresh_damage_table,
     "engines": engines_table,
     "recipe keys": recipe_keys_table,
     "quantities": quantities_table,

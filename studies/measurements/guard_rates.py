@@ -1,6 +1,7 @@
 """How often the guard speaks: on inputs like those of the calibration, and on others.
 
-``MUSIGMA_DATA=... python -m studies.guard_rates RECORD`` measures, at one core in some minutes:
+``MUSIGMA_DATA=... python -m studies.measurements.guard_rates RECORD`` measures, at one core in some
+minutes:
 
 - ``validation``: benchmark weights on DIV2K_crops, by cross-validation: the limits are fitted on
   nine tenths of the crops and tried on the others.
@@ -11,7 +12,8 @@
   many inputs have at least 80 % of the values inside their 90 % interval, or are spoken of.
 - ``same_size``: the same for weights that do not enlarge. The denoiser is told a level of 25.
 
-Run ``python -m studies.shipped_references`` before it where the numbers of the guard have changed.
+Run ``python -m studies.shipped_weights.shipped_references`` before it where the numbers of the
+guard have changed.
 """
 
 import sys

@@ -1,9 +1,9 @@
 """Measure joint error bars on benchmark sets, beside two baselines.
 
-``python -m studies.joint_rows MODEL SCALE RECORD.json --sets B100:5 Set14 Urban100:10`` restores
-every fifth picture of B100, and so on, with weights that have joint errors. Everything was fitted
-on ``DIV2K_crops``; the factors of the baselines are fitted there as well, here. For each set the
-record holds:
+``python -m studies.measurements.joint_rows MODEL SCALE RECORD.json --sets B100:5 Set14
+Urban100:10`` restores every fifth picture of B100, and so on, with weights that have joint errors.
+Everything was fitted on ``DIV2K_crops``; the factors of the baselines are fitted there as well,
+here. For each set the record holds:
 
 - coverage and width of 90 % intervals of box means (4 to 32 pixels), 16-pixel profiles, the mean of
   one channel and differences, for ``joint`` (one factor), and for ``independent`` and ``added``, as

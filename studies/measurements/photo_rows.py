@@ -1,9 +1,9 @@
 """The weights for photographs, measured on inputs that were degraded in many ways.
 
-``MUSIGMA_DATA=... python -m studies.photo_rows SCALE FOLDER [WEIGHTS] [DEVICE]`` writes a record
-for each row. At x2 and x4 the rows are every second image of B100 in thirteen ways. At x1 they are
-LIVE1 as JPEG, white noise on Kodak24 in PNG and JPEG, and the real noise of PolyU. On one core of
-a CPU this takes half an hour for each scale, on a GPU a minute.
+``MUSIGMA_DATA=... python -m studies.measurements.photo_rows SCALE FOLDER [WEIGHTS] [DEVICE]``
+writes a record for each row. At x2 and x4 the rows are every second image of B100 in thirteen ways.
+At x1 they are LIVE1 as JPEG, white noise on Kodak24 in PNG and JPEG, and the real noise of PolyU.
+On one core of a CPU this takes half an hour for each scale, on a GPU a minute.
 """
 
 import sys

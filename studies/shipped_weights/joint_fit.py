@@ -1,8 +1,8 @@
 """Fit how the errors of shipped weights are correlated, and store it with their calibration.
 
-``python -m studies.joint_fit NAME SCALE OUTPUT.safetensors`` reads the weights that ship under a
-name, fits joint errors on ``DIV2K_crops`` with the inputs of the calibration, and writes the file.
-Weights, calibration and digest stay as they are.
+``python -m studies.shipped_weights.joint_fit NAME SCALE OUTPUT.safetensors`` reads the weights that
+ship under a name, fits joint errors on ``DIV2K_crops`` with the inputs of the calibration, and
+writes the file. Weights, calibration and digest stay as they are.
 """
 
 import sys

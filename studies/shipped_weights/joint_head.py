@@ -1,12 +1,12 @@
 """Train the joint head of shipped weights, calibrate it, and store it with them.
 
-``python -m studies.joint_head NAME SCALE OUTPUT.safetensors --steps 3000 --crops 600`` trains a
-head beside the frozen mean and sigma of the weights that ship under a name, on crops of the
-training pictures. Then it fits the factors of quantities on ``DIV2K_crops`` and writes the file.
-The calibration of single values gets further coverages on the same images, which ``musigma audit``
-needs. Weights and digest of the network stay as they are. ``--device cuda`` trains on a GPU; larger
-patches (``--patch 16 --batch 128``) are affordable there. ``--start FILE`` trains a head further,
-and with ``--steps 0`` only calibrates it anew.
+``python -m studies.shipped_weights.joint_head NAME SCALE OUTPUT.safetensors --steps 3000 --crops
+600`` trains a head beside the frozen mean and sigma of the weights that ship under a name, on crops
+of the training pictures. Then it fits the factors of quantities on ``DIV2K_crops`` and writes the
+file. The calibration of single values gets further coverages on the same images, which ``musigma
+audit`` needs. Weights and digest of the network stay as they are. ``--device cuda`` trains on a
+GPU; larger patches (``--patch 16 --batch 128``) are affordable there. ``--start FILE`` trains a
+head further, and with ``--steps 0`` only calibrates it anew.
 """
 
 import argparse

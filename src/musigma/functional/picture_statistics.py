@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from musigma.functional import picture_spectra, picture_traces
+from musigma.functional import picture_copies, picture_spectra, picture_traces
 from musigma.types import ImageError
 
 BLOCK = 8
@@ -99,6 +99,9 @@ class PictureStatistics:
         ripple: How far one fine frequency stands out from those around it, ``log2``.
         impulses: Pixels that stand alone, in parts of 10000, ``log2``.
         empty_levels: Share of the 8-bit levels that no pixel has.
+        colour_shift: How far red and blue lie beside green, as
+            `musigma.functional.picture_copies.colour_shift` finds it.
+        echo: How much a second, weaker picture beside the first stands out.
         texture: What tells how a picture was processed, beside `spectrum`: typical energies between
             `BANDS` of the patches with the most coarse detail, of all, and of the flattest ones;
             correlations of slopes, coarse contrasts, differences between directions, and quantiles
@@ -121,6 +124,8 @@ class PictureStatistics:
     ripple: float = 0.0
     impulses: float = -1.0
     empty_levels: float = 0.0
+    colour_shift: float = 0.0
+    echo: float = 0.0
     texture: tuple[float, ...] = ()
     colours: tuple[float, ...] = ()
 
@@ -173,6 +178,8 @@ def measure(image: Windowed) -> PictureStatistics:
         ripple=picture_spectra.ripple(powers),
         impulses=picture_traces.impulses(luma),
         empty_levels=picture_traces.empty_levels(windows),
+        colour_shift=picture_copies.colour_shift(windows),
+        echo=picture_copies.echo(luma),
         texture=_texture(luma, energies, directions) if spectrum else (),
         colours=_colours(planes) if spectrum else (),
     )

@@ -88,6 +88,8 @@ _TAILS = {
     "ripple": _Tails(None, 0.0, 0.7, of_mixture=(None, 0.002, 0.1)),
     "impulses": _Tails(None, 0.0, 0.25, of_mixture=(None, 0.002, 0.1)),
     "empty_levels": _Tails(None, 0.0, 0.0, floor=0.85, of_mixture=(None, 0.002, 0.0)),
+    "colour_shift": _Tails(None, 0.0, 0.0, floor=0.9, of_mixture=(None, 0.002, 0.0)),
+    "echo": _Tails(None, 0.0, 2.5, floor=0.15, of_mixture=(None, 0.015, 0.0)),
 }
 
 _SOFTNESS = ("sharpness", "rolloff", "softest_direction", "detail")
@@ -108,6 +110,9 @@ _TRACES = {
     "impulses": "Single pixels of the picture stand out from all around them, as defective pixels, "
     "dust and dithering do.",
     "empty_levels": "The picture has few levels of brightness, as one of a small palette has.",
+    "colour_shift": "Red and blue lie beside green, as a lens shifts them.",
+    "echo": "There is a second, weaker picture beside the first, as reflections, double exposures "
+    "and averaged frames have it.",
 }
 _SMOOTHED = (
     "Weak texture of the picture was smoothed away beside sharp edges, as noise reduction and "
