@@ -143,9 +143,7 @@ def test_a_finished_run_is_not_trained_again(adapted, folder):
     with pytest.raises(ConfigError, match="holds an adaptation already"):
         adapt(settings_in(folder), out, device="cpu")
     lines = []
-    again = adapt(
-        settings_in(folder), out, resume=True, device="cpu", show=Show(line=lines.append)
-    )
+    again = adapt(settings_in(folder), out, resume=True, device="cpu", show=Show(line=lines.append))
     assert again.model.digest == before
     assert lines[1:] == ["the training is finished; more --minutes continue it"]
     with pytest.raises(ConfigError, match="has --seed 0, not 1"):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.science.band_runs import BandReader, BandWriter
+from musigma.images.science.gdal_files import check_files_beside, check_names_no_file
 from musigma.images.science.image import (
     Check,
     Result,
@@ -37,6 +38,9 @@ from musigma.types import first_line
 
 BLOCK = 256
 """Side of the blocks that are written, where the picture is not smaller."""
+
+MAX_BANDS = 4096
+"""Bands of a file, at most: the time of rasterio grows with the square of their number."""
 
 _BLOCK_STEP = 16  # sides of blocks in a TIFF are multiples of it
 
@@ -105,6 +109,7 @@ def read(path: Path, check: Check) -> ScienceImage:
     import rasterio
 
     with _quiet(), rasterio.Env(GDAL_CACHEMAX=CACHE_MEGABYTES):
+        check_files_beside(path)
         try:
             dataset = rasterio.open(path, driver="GTiff")
         except rasterio.errors.RasterioError as error:
@@ -114,6 +119,7 @@ def read(path: Path, check: Check) -> ScienceImage:
 
 
 def _opened(path: Path, dataset: Any, check: Check) -> ScienceImage:
+    check_names_no_file(path, dataset)
     check(dataset.height * dataset.width, _block_bytes(dataset))
     dtype = np.dtype(dataset.dtypes[0])
     _check(path, dataset, dtype)
@@ -343,6 +349,9 @@ def _tags_of(dataset: Any, band: int) -> dict[str, dict[str, str]]:
 
 
 def _check(path: Path, dataset: Any, dtype: np.dtype[Any]) -> None:
+    if dataset.count > MAX_BANDS:
+        text = f"has {dataset.count:,} bands, and at most {MAX_BANDS:,} are restored"
+        raise image_error(path, f"{text}; save them in several files")
     if dtype.kind not in "iuf" or (dtype.kind != "f" and dtype.itemsize > 4):
         raise image_error(path, unusable_samples(dtype))
     if "palette" in [colour.name for colour in dataset.colorinterp]:
