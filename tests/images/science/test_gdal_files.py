@@ -59,6 +59,16 @@ def test_auxiliary_files_of_erdas_are_refused_and_others_are_none(tmp_path):
         open_science(path, "GeoTIFF")
 
 
+@pytest.mark.parametrize("name", ["https:a.tif", "s3:a.tif", "zip:a.tif", "file:a.tif"])
+def test_names_that_look_like_addresses_are_names(tmp_path, monkeypatch, name):
+    """Else rasterio asks a server for the file, or the cloud for credentials."""
+    raster(tmp_path / "a.tif").rename(tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    image = open_science(Path(name), "GeoTIFF")
+    assert image.shape == (1, 8, 8)
+    image.close()
+
+
 def test_an_ordinary_mask_beside_a_raster_is_read(tmp_path):
     path = raster(tmp_path / "a.tif")
     mask = np.full((8, 8), 255, np.uint8)

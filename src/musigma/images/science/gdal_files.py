@@ -72,7 +72,7 @@ def _check_names(path: Path, other: Path) -> None:
     import rasterio
 
     try:
-        with rasterio.open(other, driver="GTiff") as dataset:
+        with rasterio.open(other.absolute(), driver="GTiff") as dataset:
             check_names_no_file(path, dataset)
     except rasterio.errors.RasterioError as error:
         raise _beside_error(path, other, "cannot be read") from error

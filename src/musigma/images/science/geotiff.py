@@ -111,7 +111,8 @@ def read(path: Path, check: Check) -> ScienceImage:
     with _quiet(), rasterio.Env(GDAL_CACHEMAX=CACHE_MEGABYTES):
         check_files_beside(path)
         try:
-            dataset = rasterio.open(path, driver="GTiff")
+            # Absolute: rasterio takes a name such as "https:a.tif" for an address.
+            dataset = rasterio.open(path.absolute(), driver="GTiff")
         except rasterio.errors.RasterioError as error:
             raise unreadable(path, "a GeoTIFF", error) from error
         with closed_if_unreadable(path, "a GeoTIFF", dataset):
@@ -183,7 +184,7 @@ def writer(path: Path, image: ScienceImage, result: Result) -> Iterator["GeoTiff
         rasterio.Env(
             GDAL_CACHEMAX=CACHE_MEGABYTES, GDAL_PAM_ENABLED=False, GDAL_TIFF_INTERNAL_MASK=True
         ),
-        rasterio.open(file.name, "w", **profile) as dataset,
+        rasterio.open(Path(file.name).absolute(), "w", **profile) as dataset,
     ):
         _describe(dataset, image, result)
         rows = GeoTiffWriter(dataset, image)
