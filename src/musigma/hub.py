@@ -181,7 +181,7 @@ def make_card(
         results: Measurements for the card.
     """
     title, licence = f"{name} x{network.scale}", metadata.get("licence")
-    purpose = purpose_of({**metadata, **describe(network)})
+    purpose = _one_line(purpose_of({**metadata, **describe(network)}))
     errors = ", and predicts the error of every value" if network.has_sigma else ""
     lines = [
         "---",
@@ -189,7 +189,7 @@ def make_card(
         "---",
         f"# {_one_line(title)}",
         "",
-        f"Weights of musigma: {_one_line(purpose)}. The network is `{network.build_spec.name}` with "
+        f"Weights of musigma: {purpose}. The network is `{network.build_spec.name}` with "
         f"{num_params(network):,} parameters{errors}.",
         "",
         *_EXAMPLE,
