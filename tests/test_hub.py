@@ -15,6 +15,7 @@ from helpers.networks import build
 from musigma import hub
 from musigma.evaluation.record import Record
 from musigma.model import Model, load
+from musigma.networks.model_card import purpose_of
 from musigma.types import ConfigError, WeightsError
 
 IMAGE = torch.rand(1, 3, 9, 7, generator=torch.Generator().manual_seed(0))
@@ -188,3 +189,19 @@ except musigma.MusigmaError as error:
     assert first == "mine"
     assert second.startswith("someone/x4 could not be fetched from the hub: ")
     assert not further
+
+
+def test_texts_of_a_weights_file_bring_no_html_and_no_lines_into_the_card(model, tmp_path):
+    licence = "free\n---\ntags: [mine]\n<script>alert(1)</script>"
+    training = {"recipe": {"degrade": "<img src=x>\n# Title"}}
+    stated = {**model.metadata, "licence": licence, "training": training}
+    replace(model, metadata=stated).save_pretrained(tmp_path / "hub")
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert "free --- tags: [mine] &lt;script&gt;alert(1)&lt;/script&gt;\n" in card
+    assert "degraded by &lt;img src=x&gt; # Title." in card
+
+
+@pytest.mark.parametrize("levels", [["a", {}], {"a": 1}, "25", 25])
+def test_noise_levels_of_any_kind_can_be_told(levels):
+    text = purpose_of({"scale": 1, "training": {"recipe": {"noise_std": levels}}})
+    assert text.startswith("removes Gaussian noise of level ")

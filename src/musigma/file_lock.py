@@ -4,9 +4,13 @@ The system releases a lock when the process that has it ends, however it ends. W
 network file systems have no such locks.
 """
 
+import os
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
+
+NOT_ELSEWHERE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""Flags for files in a folder that may come from a stranger: follow no link, wait for no pipe."""
 
 _fcntl: Any = None
 with suppress(ImportError):

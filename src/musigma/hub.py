@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -174,13 +175,13 @@ def _card(
     results: Sequence[Measurement],
 ) -> str:
     title, licence = f"{name} x{network.scale}", metadata.get("licence")
-    purpose = purpose_of({**metadata, **describe(network)})
+    purpose = _one_line(purpose_of({**metadata, **describe(network)}))
     errors = ", and predicts the error of every value" if network.has_sigma else ""
     lines = [
         "---",
         *_yaml(_front_matter(network, title, has_licence=bool(licence), results=results)),
         "---",
-        f"# {title}",
+        f"# {_one_line(title)}",
         "",
         f"Weights of musigma: {purpose}. The network is `{network.build_spec.name}` with "
         f"{num_params(network):,} parameters{errors}.",
@@ -194,12 +195,17 @@ def _card(
         *_results_table(results),
         "## License",
         "",
-        str(licence or "The weights file does not state a license."),
+        _one_line(licence or "The weights file does not state a license."),
         "",
         f"SHA-256 of the weights: `{digest}`",
         "",
     ]
     return "\n".join(lines)
+
+
+def _one_line(text: object) -> str:
+    """Return a text of a weights file as one line that holds no HTML; a card may be published."""
+    return escape(" ".join(str(text).split()), quote=False)
 
 
 _EXAMPLE = (

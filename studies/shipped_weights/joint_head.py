@@ -16,10 +16,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from musigma.datasets.catalog import Dataset, find_dataset
-from musigma.evaluation.calibrate import calibrate as calibrate_values
+from musigma.datasets.catalog import find_dataset
 from musigma.evaluation.joint import with_joint_errors
-from musigma.evaluation.protocol import Protocol
 from musigma.evaluation.selection import select_inputs
 from musigma.model import Model, load
 from musigma.networks.joint_head import JointHead, joint_head
@@ -32,11 +30,8 @@ from musigma.training.joint import (
     train_joint_head,
     with_flaws,
 )
-from musigma.types import ConfigError
-from musigma.uncertainty.calibration import Calibration
-from musigma.uncertainty.methods import DEFAULT_CONFIDENCE
+from studies.shipped_weights.more_coverages import HELD_OUT, with_more_coverages
 
-HELD_OUT = "DIV2K_crops"
 TRAINING_SETS = ("BSD400", "cid22", "clic", "photos")  # or another choice by --data
 
 
@@ -139,24 +134,6 @@ def calibrate(path: Path, step: int) -> None:
         held = {name: round(v, 3) for name, v in quantities.coverage_by_kind(factor).items()}
         print(f"{share:g}: factor {factor:.3f}", json.dumps(held))
     fitted.save(path, half=True)
-
-
-def with_more_coverages(model: Model, dataset: Dataset, protocol: Protocol) -> Calibration:
-    """Return the calibration of a model, with factors for other coverages, which audits need."""
-    stored = model.require_calibration()
-    fitted = calibrate_values(
-        model,
-        dataset,
-        protocol,
-        method=stored.method,
-        coverage=stored.coverage,
-        confidence=stored.confidence or DEFAULT_CONFIDENCE,
-    )
-    if abs(fitted.factor / stored.factor - 1) > 1e-3:
-        raise ConfigError(
-            f"the stored factor is {stored.factor:.4f}, and these images give {fitted.factor:.4f}"
-        )
-    return replace(stored, other_factors=fitted.other_factors)
 
 
 def parse(words: Sequence[str] | None = None) -> argparse.Namespace:

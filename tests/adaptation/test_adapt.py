@@ -13,7 +13,7 @@ from PIL import Image
 import musigma
 from helpers.runs import send_signal_at
 from musigma.adaptation import fine_tuning
-from musigma.adaptation.adapt import adapt, gain_is_certain
+from musigma.adaptation.adapt import Show, adapt, gain_is_certain
 from musigma.adaptation.fine_tuning import make_recipe, noisy_objective, objective_of
 from musigma.adaptation.source import Settings, find_source
 from musigma.adaptation.state import open_state
@@ -87,8 +87,6 @@ def settings_in(folder: Path, **changes) -> Settings:
 def adapted(folder):
     out = folder / "out"
     lines = []
-    from musigma.adaptation.adapt import Show
-
     return adapt(settings_in(folder), out, device="cpu", show=Show(line=lines.append)), lines
 
 
@@ -144,10 +142,29 @@ def test_a_finished_run_is_not_trained_again(adapted, folder):
     before = json.loads((out / "record.json").read_text())["model"]["digest"]
     with pytest.raises(ConfigError, match="holds an adaptation already"):
         adapt(settings_in(folder), out, device="cpu")
-    again = adapt(settings_in(folder), out, resume=True, device="cpu")
+    lines = []
+    again = adapt(settings_in(folder), out, resume=True, device="cpu", show=Show(line=lines.append))
     assert again.model.digest == before
+    assert lines[1:] == ["the training is finished; more --minutes continue it"]
     with pytest.raises(ConfigError, match="has --seed 0, not 1"):
         adapt(settings_in(folder, seed=1), out, resume=True)
+
+
+def test_a_finished_run_goes_on_when_it_gets_more_minutes(folder, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    adapt(settings_in(folder), out, device="cpu")
+    first = json.loads((out / "adapt.json").read_text())
+    further = lambda *args, **options: replace(  # noqa: E731
+        make_recipe(*args, **options), seconds=None, steps=NUM_STEPS + 20, batch=4
+    )
+    monkeypatch.setattr("musigma.adaptation.adapt.make_recipe", further)
+    adapt(settings_in(folder, minutes=3), out, resume=True, device="cpu")
+    log = (out / "work" / "run" / "log.jsonl").read_text()
+    assert f"resumed at step {NUM_STEPS}" in log
+    assert f'"step": {NUM_STEPS + 20}' in log
+    second = json.loads((out / "adapt.json").read_text())
+    assert second["seconds"] == pytest.approx(first["seconds"] + 120)
+    assert second["finished"]
 
 
 def test_a_stopped_run_is_resumed(folder, tmp_path, monkeypatch):

@@ -13,6 +13,13 @@ from fuzz.pictures import damaged
 
 LIBRARIES = ("astropy", "OpenEXR", "tifffile", "rasterio")
 NUMBERS = (b"0", b"-1", b"3", b"99", b"65537", b"99999999", b"9999999999", b"nan", b"1e400", b"'x'")
+MANY = 300
+"""Planes of a file that has many."""
+
+GROUPS = ("OVERVIEWS", "SUBDATASETS", "GEOLOCATION", "IMAGE_STRUCTURE", "RPC", "xml:XMP")
+NAMES = ("OVERVIEW_FILE", "SUBDATASET_1_NAME", "X_DATASET", "NBITS", "LINE_OFF", "a")
+"""Tags by which GDAL finds other files, or settings of this one."""
+
 _UUID = re.compile(rb"urn:uuid:[0-9a-f-]{36}")
 _NUMBER = re.compile(rb"(?<=[\"= ])\d+(?:\.\d+)?(?=[\" /])")
 
@@ -56,14 +63,14 @@ def _write_fits(path: Path, values: np.ndarray, random: Random) -> None:
         picture = fits.CompImageHDU(values.astype("i4"), compression_type="GZIP_1")
         fits.HDUList([fits.PrimaryHDU(), picture]).writeto(path)
         return
-    cube = np.stack([values, values]) if kind == "cube" else values
+    cube = np.stack([values] * random.choice((2, MANY))) if kind == "cube" else values
     fits.PrimaryHDU(cube.astype("f4")).writeto(path)
 
 
 def _write_exr(path: Path, values: np.ndarray, random: Random) -> None:
     import OpenEXR
 
-    names = random.choice(("Y", "RGB", "ZXY"))
+    names = random.choice(("Y", "RGB", "ZXY", [f"c{n}" for n in range(MANY)]))
     channels = {name: (values / 65535).astype("f4") for name in names}
     OpenEXR.File({"compression": OpenEXR.ZIP_COMPRESSION}, channels).write(str(path))
 
@@ -71,7 +78,7 @@ def _write_exr(path: Path, values: np.ndarray, random: Random) -> None:
 def _write_ome(path: Path, values: np.ndarray, random: Random) -> None:
     import tifffile
 
-    stack = np.stack([values] * random.choice((1, 2, 4)))
+    stack = np.stack([values] * random.choice((1, 2, 4, MANY)))
     compression = random.choice((None, "zlib"))
     metadata = {"axes": "ZYX", "PhysicalSizeX": 0.2, "SignificantBits": 12}
     tifffile.imwrite(path, stack, metadata=metadata, compression=compression, ome=True)
@@ -80,12 +87,14 @@ def _write_ome(path: Path, values: np.ndarray, random: Random) -> None:
 def _write_geotiff(path: Path, values: np.ndarray, random: Random) -> None:
     import rasterio
 
-    count = random.choice((1, 3, 6))
+    count = random.choice((1, 3, 6, MANY))
     profile = {"width": 20, "height": 24, "count": count, "dtype": "uint16", "crs": "EPSG:32632"}
     place = rasterio.Affine(10, 0, 5e5, 0, -10, 54e5)
     options = random.choice(({}, {"compress": "deflate"}, {"interleave": "pixel"}))
     with rasterio.open(path, "w", driver="GTiff", transform=place, **profile, **options) as file:
         file.write(np.stack([values] * count))
+        if random.random() < 0.2:
+            file.update_tags(ns=random.choice(GROUPS), **{random.choice(NAMES): "/etc/passwd"})
 
 
 WRITERS: tuple[tuple[str, Callable[[Path, np.ndarray, Random], None]], ...] = (

@@ -26,7 +26,7 @@ class Limits:
 
     Attributes:
         cpu_seconds: Seconds of computing. A busy machine does not count.
-        wall_seconds: Seconds of any kind: a child that waits for ever ends here.
+        wall_seconds: Seconds without computing: a child that waits for ever ends here.
         address_space: Bytes; an allocation beyond them fails. Protects this machine.
         file_size: Bytes of one file; writing beyond them fails, as on a full disk.
     """
@@ -98,16 +98,28 @@ def run_forked(
 
 
 def _wait(child: int, seconds: float) -> tuple[int, resource.struct_rusage, bool]:
-    end, pause, is_late = time.monotonic() + seconds, 0.001, False
+    """Wait for a child; end it after seconds in which it has not computed at all."""
+    end, pause, is_late, computed = time.monotonic() + seconds, 0.001, False, 0
     while True:
         number, status, usage = os.wait4(child, os.WNOHANG)
         if number:
             return status, usage, is_late
+        if time.monotonic() > end and (ticks := _ticks(child)) > computed:
+            end, computed = time.monotonic() + seconds, ticks  # it is slow on a busy machine
         if time.monotonic() > end and not is_late:
             os.kill(child, signal.SIGKILL)
             is_late = True
         time.sleep(pause)
         pause = min(0.02, pause * 1.5)
+
+
+def _ticks(child: int) -> int:
+    """Return how much a child has computed, in ticks of the system; 0 where nothing tells it."""
+    try:
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])  # in user mode and in the system
 
 
 def _in_child(function: Callable[[], object], folder: Path, limits: Limits) -> int:

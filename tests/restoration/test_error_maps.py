@@ -1,5 +1,6 @@
 import json
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import torch
 from PIL import Image
 
 from musigma.images.image_io import read_image, write_image
+from musigma.restoration import error_maps
 from musigma.restoration.error_maps import (
     QUANTITIES,
     describe,
@@ -247,3 +249,17 @@ def test_an_error_map_is_an_image_too(tmp_path):
     pixels, meta = read_image(tmp_path / "s.png")
     assert meta.bits == 16
     assert (pixels - values).abs().max() <= 0.501 / 65535
+
+
+def test_an_npz_whose_array_is_no_array_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("sigma", "no array")
+    with pytest.raises(ImageError, match="holds no sigma that can be read"):
+        read_error_map(tmp_path / "a.npz", "sigma")
+
+
+def test_an_npz_that_unpacks_to_more_than_any_picture_is_refused(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "a.npz", sigma=np.zeros((1, 3, 64, 64), np.float32))
+    monkeypatch.setattr(error_maps, "MAX_PIXELS", 64 * 63)
+    with pytest.raises(ImageError, match=r"49,280 bytes, and at most 48,384 are read"):
+        read_error_map(tmp_path / "a.npz", "sigma")

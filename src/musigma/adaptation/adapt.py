@@ -269,7 +269,10 @@ class Run:
             budget = 60 * self.settings.minutes
             left = budget - (time.monotonic() - self.started) - closing
             self.state.seconds = max(left, LEAST_TRAINING_SHARE * budget)
-            self.state.save()
+        if self.state.finished:
+            self.show.line("the training is finished; more --minutes continue it")
+            return
+        self.state.save()  # with the minutes of a run that is resumed with more of them
         recipe = make_recipe(
             self.source,
             self.work,
@@ -279,8 +282,7 @@ class Run:
             seed=self.settings.seed,
             noise=self.noise,
         )
-        if not self.state.finished:
-            train(recipe, self.work / RUN, resume=True, device=self.device_name)
+        train(recipe, self.work / RUN, resume=True, device=self.device_name)
 
     def finish(self) -> Adapted:
         """Calibrate, measure, and write weights, card, report and record."""

@@ -70,8 +70,10 @@ def open_state(folder: Path, settings: Settings, *, resume: bool) -> State:
     stored = _read(path)
     state = State(folder, settings, **{key: stored[key] for key in _KEYS})
     _check_same(stored["settings"], settings.as_json())
+    more = settings.minutes - stored["settings"]["minutes"]
     if state.seconds is not None:
-        state.seconds += 60 * (settings.minutes - stored["settings"]["minutes"])
+        state.seconds += 60 * more
+    state.finished = state.finished and more <= 0
     return state
 
 

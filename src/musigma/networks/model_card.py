@@ -11,6 +11,7 @@ from musigma.networks.base import Network
 from musigma.networks.registry import create, entry
 from musigma.networks.sigma_branch import WithSigma, mean_only, with_sigma
 from musigma.networks.weights_file import shipped_metadata
+from musigma.types import short_repr
 
 HR_SIZE = (720, 1280)
 """Height and width of the image for which the field counts MACs."""
@@ -107,9 +108,14 @@ def purpose_of(metadata: Mapping[str, Any]) -> str:
         return f"{verb}; trained on images degraded by {recipe['degrade']}"
     if recipe.get("noise_std") is not None:
         levels = recipe["noise_std"]
-        text = " to ".join(f"{level:g}" for level in levels) if isinstance(levels, list) else levels
+        text = " to ".join(map(_number, levels if isinstance(levels, list) else [levels]))
         return f"removes Gaussian noise of level {text}"
     return f"{verb}; trained on bicubically reduced images" if scale > 1 else verb
+
+
+def _number(value: object) -> str:
+    """Return a number as a text, and what a file has in its place as Python writes it."""
+    return f"{value:g}" if isinstance(value, int | float) else short_repr(value)
 
 
 @functools.cache

@@ -21,7 +21,9 @@ from musigma.prediction.tiling import (
     Tile,
     border_of,
     bytes_per_pixel,
+    overlap_of,
     plan_tiles,
+    stacked_tiles,
     tile_for_memory,
 )
 from musigma.types import ConfigError, ImageError, Prediction
@@ -113,6 +115,7 @@ def predict_strips(
     num_channels: int | None = None,
     engine: Engine | None = None,
     tile: int | None = None,
+    stacked: int = 1,
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> "Strips":
@@ -120,8 +123,10 @@ def predict_strips(
 
     Neither the image nor the result need be in memory as a whole: a tile of the image is read when
     it is its turn, and `memory` also holds the rows that are being made. Arguments are those of
-    `predict`, with two differences: the image is ``(1, C, H, W)`` float32 in ``[0, 1]``, and a gray
-    result is repeated to `num_channels` channels.
+    `predict`, with three differences: the image is ``(1, C, H, W)`` float32 in ``[0, 1]``, a gray
+    result is repeated to `num_channels` channels, and the image may be a number of small images of
+    equal size, `stacked` one below the other. Each of these is a tile without a border, and the
+    network gets many at once; each gives one strip.
     """
     is_grey = _is_grey(network, image)
     num_channels = num_channels or (1 if is_grey else network.out_channels)
@@ -137,6 +142,7 @@ def predict_strips(
         engine=TorchEngine(network) if engine is None else engine,
         is_grey=is_grey,
         tile=tile,
+        stacked=stacked,
         memory=memory,
         progress=progress,
     )
@@ -161,11 +167,13 @@ class Strips(Iterator[Prediction]):
         num_channels: int | None = None,
         is_grey: bool = False,
         tile: int | None = None,
+        stacked: int = 1,
         memory: int = DEFAULT_MEMORY,
         progress: Progress | None = None,
     ) -> None:
         self.network, self.image, self.engine = network, image, engine
         self.is_grey, self.tile, self.memory = is_grey, tile, memory
+        self.stacked = stacked
         self.progress = progress
         height, width = image.shape[-2:]
         self.num_channels = num_channels or network.out_channels
@@ -180,6 +188,8 @@ class Strips(Iterator[Prediction]):
 
     def _plan(self, height: int, width: int) -> list[Tile]:
         network, side = self.network, self.tile
+        if self.stacked > 1:
+            return stacked_tiles(self.stacked, height // self.stacked, width)
         if side is None and network.info.is_black_box:
             side = max(height, width)  # its answer to a whole picture is what was asked for
         elif side is None:
@@ -196,8 +206,11 @@ class Strips(Iterator[Prediction]):
         )
 
     def _generate(self, height: int, width: int) -> Iterator[Prediction]:
-        stitcher = Stitcher(self.network, height, width, is_grey=self.is_grey)
-        num_pixels = self.memory // bytes_per_pixel(self.network) if self.engine.batches else 0
+        is_stack = self.stacked > 1
+        overlap = 0 if is_stack else overlap_of(self.network)
+        stitcher = Stitcher(self.network, height, width, is_grey=self.is_grey, overlap=overlap)
+        together = self.engine.batches or is_stack
+        num_pixels = self.memory // bytes_per_pixel(self.network) if together else 0
         num_done = 0
         for batch in _batches(self._tiles, num_pixels):
             pieces = torch.cat([_read(self.image, tile, is_grey=self.is_grey) for tile in batch])

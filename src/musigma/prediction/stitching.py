@@ -7,7 +7,7 @@ from torch import Tensor
 
 from musigma.functional.finite import is_finite
 from musigma.networks import Network
-from musigma.prediction.tiling import Span, Tile, overlap_of
+from musigma.prediction.tiling import Span, Tile
 from musigma.types import ImageError, Prediction
 
 
@@ -17,11 +17,20 @@ class Stitcher:
     Tiles come in rows, each from left to right. A value belongs to one tile, unless tiles of the
     network are approximate: then neighbors overlap, and the weight of a tile falls linearly from 1
     to 0 across the overlap. The weights of all tiles at a pixel add up to 1.
+
+    Args:
+        network: What made the results.
+        height: Height of the image.
+        width: Width of the image.
+        is_grey: Whether the result is the mean of the channels.
+        overlap: How far tiles reach into each other, from `musigma.prediction.tiling.overlap_of`.
     """
 
-    def __init__(self, network: Network, height: int, width: int, *, is_grey: bool) -> None:
+    def __init__(
+        self, network: Network, height: int, width: int, *, is_grey: bool, overlap: int
+    ) -> None:
         self.network, self.height, self.width, self.is_grey = network, height, width, is_grey
-        self.overlap = overlap_of(network)
+        self.overlap = overlap
         self.top = 0  # first row of the window, in pixels of the result
         self.window: Tensor | None = None  # (1 or 2 for mean and sigma, C, rows, width)
 

@@ -90,6 +90,17 @@ def plan_tiles(
     return [Tile(row, column) for row in rows for column in columns]
 
 
+def stacked_tiles(count: int, height: int, width: int) -> list[Tile]:
+    """Return one tile for each of some images of equal size that lie one below the other.
+
+    Example:
+        >>> [tile.rows.read_start for tile in stacked_tiles(3, 8, 6)]
+        [0, 8, 16]
+    """
+    tops = range(0, count * height, height)
+    return [Tile(Span(t, t + height, t, t + height), Span(0, width, 0, width)) for t in tops]
+
+
 def tile_for_memory(network: Network, *, memory: int, width: int = 0) -> int:
     """Return the side of the largest tile, up to `MAX_TILE`, that should fit a number of bytes.
 

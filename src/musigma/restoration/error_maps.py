@@ -257,6 +257,7 @@ def _positive_number(text: str | None) -> float | None:
 def _read_npz(path: Path, quantity: Quantity) -> ErrorMap:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            _check_size(arrays.zip.getinfo(f"{quantity}.npy").file_size)
             values = arrays[quantity]
             info = json.loads(arrays[INFO].item()) if INFO in arrays else {}
     except Exception as error:
@@ -265,6 +266,13 @@ def _read_npz(path: Path, quantity: Quantity) -> ErrorMap:
     if values.dtype != np.float32:
         raise image_error(path, f"{quantity} must be float32, got {values.dtype}")
     return ErrorMap(quantity, torch.from_numpy(values), _entries_of(info, quantity))
+
+
+def _check_size(num_bytes: int) -> None:
+    """Refuse an array that is larger, unpacked, than that of any picture."""
+    largest = MAX_PIXELS * 3 * np.dtype(np.float32).itemsize
+    if num_bytes > largest:
+        raise ValueError(f"it has {num_bytes:,} bytes, and at most {largest:,} are read")
 
 
 def _entries_of(info: Any, quantity: Quantity) -> dict[str, str]:

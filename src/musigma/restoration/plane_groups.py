@@ -1,5 +1,6 @@
 """Which planes of a scientific file a network sees together, and the values that it sees."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,12 @@ from musigma.images.listing import image_error
 from musigma.images.science.image import ScienceImage, Values
 from musigma.images.science.value_range import ValueRange
 from musigma.model import Model
+
+SMALL_PLANE = 64 * 64
+"""Pixels of the largest planes that a network gets together: a call costs as much as such a one."""
+
+STACK_PIXELS = 8 * SMALL_PLANE
+"""Pixels that it gets together, at most."""
 
 
 class NormalisedPlanes:
@@ -47,6 +54,49 @@ class NormalisedPlanes:
     def first_plane(self) -> "NormalisedPlanes":
         """Return the first of the planes alone."""
         return NormalisedPlanes(self.image, self.planes[:1], self.ranges, self.fills)
+
+
+class StackedPlanes:
+    """Single planes one below the other, ``(1, 1, N H, W)``, so that a network gets many at once.
+
+    Args:
+        members: The planes; each is a group of its own.
+    """
+
+    def __init__(self, members: Sequence[NormalisedPlanes]) -> None:
+        self.members = members
+        _, num_channels, self.height, width = members[0].shape
+        self.shape = (1, num_channels, len(members) * self.height, width)
+
+    def __getitem__(self, part: Any) -> Tensor:
+        """Return rows and columns; the rows must be those of one plane."""
+        rows, columns = part[-2:]
+        index, top = divmod(rows.start, self.height)
+        return self.members[index][..., top : top + rows.stop - rows.start, columns]
+
+
+def stacks(
+    groups: Sequence[NormalisedPlanes], *, together: bool
+) -> Iterator[list[NormalisedPlanes]]:
+    """Yield groups that a network may get together: small planes that it sees one by one.
+
+    Args:
+        groups: In the order in which they are restored.
+        together: Whether any may be joined.
+    """
+    waiting: list[NormalisedPlanes] = []
+    for group in groups:
+        num_pixels = group.shape[2] * group.shape[3]
+        fits = together and group.shape[1] == 1 and num_pixels <= SMALL_PLANE
+        if waiting and (not fits or len(waiting) * num_pixels >= STACK_PIXELS):
+            yield waiting
+            waiting = []
+        waiting.append(group)
+        if not fits:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
 
 
 def plan_groups(model: Model, image: ScienceImage) -> tuple[list[tuple[int, ...]], str]:

@@ -14,9 +14,12 @@ def restore_image(
     options: Options,
     *,
     engine: Engine | None = None,
+    stacked: int = 1,
     progress: Progress | None = None,
 ) -> Strips:
     """Return a restored image in strips; the network gets the noise level if it takes one.
+
+    The image may be some small ones, `stacked` one below the other, as for `predict_strips`.
 
     An image whose red, green and blue are equal is restored as the gray image that it is, so that
     it gets no tint. A wrapped network gets the image as it is.
@@ -31,6 +34,7 @@ def restore_image(
         noise_std=options.noise_std if model.takes_noise_level else None,
         engine=engine,
         tile=options.tile,
+        stacked=stacked,
         memory=options.memory,
         progress=progress,
     )

@@ -6,7 +6,7 @@ needs the memory of some of its rows.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -38,7 +38,12 @@ from musigma.prediction.predict import Progress
 from musigma.prediction.tiling import least_memory_for_tiles
 from musigma.restoration.noise_level import measure_noise
 from musigma.restoration.options import Options, calibration_for, with_engine_name
-from musigma.restoration.plane_groups import NormalisedPlanes, plan_groups
+from musigma.restoration.plane_groups import (
+    NormalisedPlanes,
+    StackedPlanes,
+    plan_groups,
+    stacks,
+)
 from musigma.restoration.promise import Promise, science_promise
 from musigma.restoration.restore_image import restore_image
 from musigma.types import ImageError, Prediction
@@ -50,6 +55,7 @@ NOISE_SIDE = 1024
 _ROUNDING_VARIANCE = 1 / 12  # of rounding to integers
 _CONVERTED_BYTES = 6 * 8  # for each value of the rows that are converted to the units of the file
 _MAX_RANGES = 16  # that are written into the notes of a file
+_MAX_NAMES = 16  # of parts that are left out
 _KERNEL_RADIUS = 2  # of bicubic interpolation, in rows of the source
 _MEANINGS = {
     "std": "calibrated standard deviation of the error of each value, in the units of the values",
@@ -259,23 +265,27 @@ def _restore_groups(
     task: _Task, engine: Engine, writer: PlaneWriter, progress: Progress | None
 ) -> int:
     """Restore and write all groups of planes; return the largest number of tiles of one."""
-    most = 0
-    for index, planes in enumerate(task.groups):
+    most = done = 0
+    # A tile that the user has asked for, and a network of somebody else, see planes one by one.
+    together = task.options.tile is None and not task.model.network.info.is_black_box
+    for stack in stacks(task.groups, together=together):
         strips = restore_image(
             task.model,
-            planes,
+            stack[0] if len(stack) == 1 else StackedPlanes(stack),
             task.options,
             engine=engine,
-            progress=_progress_of(progress, index, len(task.groups)),
+            stacked=len(stack),
+            progress=_progress_of(progress, done, len(stack), len(task.groups)),
         )
-        top = 0
+        top, height = 0, stack[0].shape[2] * task.model.scale
         try:
             for strip in strips:
-                _write_strip(task, planes, strip, top, writer)
+                _write_strip(task, stack[top // height], strip, top % height, writer)
                 top += strip.mean.shape[2]
         except ImageError as error:
             raise _named(task.image, error) from error
-        most = max(most, strips.num_tiles)
+        most = max(most, strips.num_tiles // len(stack))
+        done += len(stack)
     return most
 
 
@@ -451,15 +461,26 @@ def _promise(
 def _warnings(task: _Task) -> list[str]:
     warnings = range_warnings(next(iter(task.ranges.values())), task.samples)
     if task.image.left_out:
-        names = ", ".join(task.image.left_out)
+        names = _few(task.image.left_out)
         warnings.append(f"The result does not have these parts of the file: {names}.")
     return warnings
 
 
-def _progress_of(progress: Progress | None, index: int, num_groups: int) -> Progress | None:
+def _few(names: Sequence[str]) -> str:
+    """Return names with commas between them; of very many only the first."""
+    more = len(names) - _MAX_NAMES
+    return ", ".join([*names[:_MAX_NAMES], *[f"and {more} more"] * (more > 0)])
+
+
+def _progress_of(
+    progress: Progress | None, before: int, stacked: int, num_groups: int
+) -> Progress | None:
+    """Return a callback for some groups of planes, after others; all have as many tiles."""
     if progress is None:
         return None
-    return lambda done, total: progress(index * total + done, num_groups * total)
+    return lambda done, total: progress(
+        before * total // stacked + done, num_groups * total // stacked
+    )
 
 
 def _named(image: ScienceImage, error: ImageError) -> ImageError:

@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from musigma._version import __version__
 from musigma.atomic import write_atomically
+from musigma.file_lock import NOT_ELSEWHERE
 from musigma.model import Model
 from musigma.restoration.options import Options, tiles_are_exact
 from musigma.restoration.restored import Restored, file_stamp
@@ -69,9 +71,13 @@ class ResumeLog:
             "settings": self.settings,
             "results": results,
         }
+        self.append(entry)
+
+    def append(self, entry: dict[str, Any]) -> None:
+        """Write a line of the log."""
         # The line break comes first: it ends the half line that a killed run may have left. One
         # call writes the line, so that lines of two runs are not mixed.
-        with self.path.open("ab", buffering=0) as file:
+        with open(self.path, "ab", buffering=0, opener=_open_here) as file:
             file.write(b"\n" + json.dumps(entry).encode())
 
     def set_damaged_aside(self) -> Path | None:
@@ -103,10 +109,11 @@ def settings_digest(model: Model, options: Options) -> str:
 
 def _read_entries(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Return the entries of a log and the number of damaged lines, whose files are not done."""
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
+    if not path.exists() and not path.is_symlink():
         return [], 0
+    if path.is_symlink() or not path.is_file():
+        return [], 1  # a link may lead to any file, and a pipe never ends
+    text = path.read_text(encoding="utf-8", errors="replace")
     entries, num_damaged = [], 0
     for line in filter(str.strip, text.splitlines()):
         try:
@@ -125,6 +132,10 @@ def _is_entry(entry: Any) -> bool:
     if not isinstance(entry, dict) or entry.keys() != {"source", "stamp", "settings", "results"}:
         return False
     return isinstance(entry["source"], str) and isinstance(entry["results"], dict)
+
+
+def _open_here(path: str, flags: int) -> int:
+    return os.open(path, flags | NOT_ELSEWHERE, 0o666)
 
 
 def _absolute(source: Path) -> str:

@@ -76,7 +76,7 @@ def read(path: Path, check: Check) -> ScienceImage:
     with _quiet():
         try:
             _check_axes(path)
-            file = fits.open(path, do_not_scale_image_data=True, memmap=True)
+            file = fits.open(path.absolute(), do_not_scale_image_data=True, memmap=True)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise unreadable(path, "FITS", error) from error
         with closed_if_unreadable(path, "FITS", file):

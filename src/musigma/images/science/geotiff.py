@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from musigma.images.listing import atomic_write, image_error
+from musigma.images.science.band_runs import BandReader, BandWriter
+from musigma.images.science.gdal_files import check_files_beside, check_names_no_file
 from musigma.images.science.image import (
     Check,
     Result,
@@ -35,7 +37,12 @@ from musigma.images.science.samples import (
 from musigma.types import first_line
 
 BLOCK = 256
-"""Side of the blocks that are written."""
+"""Side of the blocks that are written, where the picture is not smaller."""
+
+MAX_BANDS = 4096
+"""Bands of a file, at most: the time of rasterio grows with the square of their number."""
+
+_BLOCK_STEP = 16  # sides of blocks in a TIFF are multiples of it
 
 CACHE_MEGABYTES = 64
 """Blocks that GDAL keeps in memory."""
@@ -102,8 +109,10 @@ def read(path: Path, check: Check) -> ScienceImage:
     import rasterio
 
     with _quiet(), rasterio.Env(GDAL_CACHEMAX=CACHE_MEGABYTES):
+        check_files_beside(path)
         try:
-            dataset = rasterio.open(path, driver="GTiff")
+            # Absolute: rasterio takes a name such as "https:a.tif" for an address.
+            dataset = rasterio.open(path.absolute(), driver="GTiff")
         except rasterio.errors.RasterioError as error:
             raise unreadable(path, "a GeoTIFF", error) from error
         with closed_if_unreadable(path, "a GeoTIFF", dataset):
@@ -111,17 +120,16 @@ def read(path: Path, check: Check) -> ScienceImage:
 
 
 def _opened(path: Path, dataset: Any, check: Check) -> ScienceImage:
-    from rasterio.windows import Window
-
+    check_names_no_file(path, dataset)
     check(dataset.height * dataset.width, _block_bytes(dataset))
     dtype = np.dtype(dataset.dtypes[0])
     _check(path, dataset, dtype)
     info = _info_of(dataset)
+    reader = BandReader(dataset, info.bands)
 
     def read_part(plane: int, rows: slice, columns: slice) -> Values:
-        window = Window.from_slices(rows, columns)
         try:
-            samples = dataset.read(info.bands[plane], window=window)
+            samples = reader.read(plane, rows, columns)
         except Exception as error:
             text = f"its pixels cannot be read ({first_line(error)})"
             raise image_error(path, text) from error
@@ -129,6 +137,9 @@ def _opened(path: Path, dataset: Any, check: Check) -> ScienceImage:
         if info.nodata is not None:
             values[samples == info.nodata] = np.nan
         if info.has_mask:
+            from rasterio.windows import Window
+
+            window = Window.from_slices(rows, columns)
             mask = dataset.read_masks(info.bands[plane], window=window)
             values[mask == 0] = np.nan
         return values
@@ -160,6 +171,7 @@ def writer(path: Path, image: ScienceImage, result: Result) -> Iterator["GeoTiff
     height, width = result.size_of(image)
     num_bands = image.shape[0] + len(image.value_planes) * result.has_errors
     profile = info.profile | {"width": width, "height": height, "count": num_bands}
+    profile |= {"blockxsize": _block_side(width), "blockysize": _block_side(height)}
     transform = info.profile["transform"]
     if transform.is_identity:  # what rasterio gives for a file that has none
         del profile["transform"]
@@ -172,7 +184,7 @@ def writer(path: Path, image: ScienceImage, result: Result) -> Iterator["GeoTiff
         rasterio.Env(
             GDAL_CACHEMAX=CACHE_MEGABYTES, GDAL_PAM_ENABLED=False, GDAL_TIFF_INTERNAL_MASK=True
         ),
-        rasterio.open(file.name, "w", **profile) as dataset,
+        rasterio.open(Path(file.name).absolute(), "w", **profile) as dataset,
     ):
         _describe(dataset, image, result)
         rows = GeoTiffWriter(dataset, image)
@@ -185,6 +197,7 @@ class GeoTiffWriter:
 
     def __init__(self, dataset: Any, image: ScienceImage) -> None:
         self.dataset, self.dtype, self.info = dataset, image.dtypes[0], image.metadata
+        self.bands = BandWriter(dataset)
         self.error_bands = _error_bands(image)
         self.masked_plane = image.value_planes[0] if self.info.has_mask else None
         self.blocks: dict[int, tuple[int, list[NDArray[Any]]]] = {}  # top and rows of each band
@@ -202,6 +215,7 @@ class GeoTiffWriter:
         """Write the rows that fill no block."""
         for band in list(self.blocks):
             self._flush(band)
+        self.bands.finish()
 
     def _encode(self, values: Values) -> NDArray[Any]:
         return encode(values, self.dtype, missing=self.info.nodata, bits=self.info.bits)
@@ -216,15 +230,20 @@ class GeoTiffWriter:
                 self._flush(band)
 
     def _flush(self, band: int) -> None:
-        from rasterio.windows import Window
-
         top, rows = self.blocks.pop(band)
         samples = np.concatenate(rows)
-        window = Window(0, top, samples.shape[1], len(samples))
         if band == _MASK:
+            from rasterio.windows import Window
+
+            window = Window(0, top, samples.shape[1], len(samples))
             self.dataset.write_mask(samples, window=window)
         else:
-            self.dataset.write(samples, band, window=window)
+            self.bands.write(band, top, samples)
+
+
+def _block_side(length: int) -> int:
+    """Return the side of blocks; blocks beyond the picture would make files of many bands large."""
+    return min(BLOCK, math.ceil(length / _BLOCK_STEP) * _BLOCK_STEP)
 
 
 def error_steps(dtype: np.dtype[Any]) -> int:
@@ -268,7 +287,17 @@ def _info_of(dataset: Any) -> _Info:
     from rasterio.enums import MaskFlags
 
     bands = _bands_of(dataset)
-    colours = tuple(dataset.colorinterp[band - 1] for band in bands)
+    # Each of these properties of a dataset looks at all bands.
+    colours, descriptions, units, scales, offsets = (
+        tuple(of_all[band - 1] for band in bands)
+        for of_all in (
+            dataset.colorinterp,
+            dataset.descriptions,
+            dataset.units,
+            dataset.scales,
+            dataset.offsets,
+        )
+    )
     is_photo = tuple(colour.name for colour in colours[:3]) == _COLOURS
     bits = dataset.tags(1, ns="IMAGE_STRUCTURE").get("NBITS")
     compression = str(dataset.profile.get("compress", "")).lower()
@@ -279,8 +308,6 @@ def _info_of(dataset: Any) -> _Info:
         "transform": dataset.transform,
         "nodata": dataset.nodata,
         "tiled": True,
-        "blockxsize": BLOCK,
-        "blockysize": BLOCK,
         "interleave": "band",  # so that bands can be written one after the other
         "bigtiff": "IF_SAFER",
         "photometric": "RGB" if is_photo else "MINISBLACK",  # of the first three bands
@@ -296,10 +323,10 @@ def _info_of(dataset: Any) -> _Info:
         bits=None if bits is None else int(bits),
         tags=_tags_of(dataset, 0),
         band_tags=[_tags_of(dataset, band) for band in bands],
-        descriptions=tuple(dataset.descriptions[band - 1] for band in bands),
-        units=tuple(dataset.units[band - 1] for band in bands),
-        scales=tuple(dataset.scales[band - 1] for band in bands),
-        offsets=tuple(dataset.offsets[band - 1] for band in bands),
+        descriptions=descriptions,
+        units=units,
+        scales=scales,
+        offsets=offsets,
         colours=colours,
         gcps=dataset.gcps,
         rpcs=dataset.rpcs,
@@ -323,6 +350,9 @@ def _tags_of(dataset: Any, band: int) -> dict[str, dict[str, str]]:
 
 
 def _check(path: Path, dataset: Any, dtype: np.dtype[Any]) -> None:
+    if dataset.count > MAX_BANDS:
+        text = f"has {dataset.count:,} bands, and at most {MAX_BANDS:,} are restored"
+        raise image_error(path, f"{text}; save them in several files")
     if dtype.kind not in "iuf" or (dtype.kind != "f" and dtype.itemsize > 4):
         raise image_error(path, unusable_samples(dtype))
     if "palette" in [colour.name for colour in dataset.colorinterp]:
