@@ -4,9 +4,9 @@
 ``TARGET/City100_CAMERA_train`` and ``TARGET/City100_CAMERA_calibration``. Of each pair for training
 the 512x512 pixels with the most detail are kept. Pairs 096 to 100 are for testing and stay away.
 
-``python -m studies.city100 --tests REAL`` cuts the middle 320x320 pixels of every test pair in
-``REAL/City100_test`` and ``REAL/RealSR_ntire2019`` into sets of their own, ``..._middle``: a study
-of many runs without a GPU cannot restore the whole pictures each time.
+``python -m studies.city100 --middle REAL`` cuts the middle 320x320 pixels of every pair for testing
+and calibration in ``REAL`` into sets of their own, ``..._middle``: a study of many runs without a
+GPU cannot restore the whole pictures each time.
 """
 
 import sys
@@ -18,7 +18,8 @@ from PIL import Image
 
 CAMERAS = ("NikonD5500", "iPhoneX")
 LAST_FOR_TRAINING, LAST_FOR_CALIBRATION = 85, 95
-TRAINING_SIDE, CALIBRATION_SIDE, TEST_SIDE = 512, 600, 320
+TRAINING_SIDE, CALIBRATION_SIDE, MIDDLE_SIDE = 512, 600, 320
+CALIBRATION = {camera: f"City100_{camera}_calibration" for camera in CAMERAS}
 TESTS, MIDDLE = ("City100_test", "RealSR_ntire2019"), "_middle"
 STEP = 8
 """The corner of a cut lies at a multiple of it."""
@@ -61,14 +62,14 @@ def main(source: Path, target: Path) -> None:
             cut_pair(source, target, camera, number)
 
 
-def cut_tests(real: Path) -> None:
-    """Write the middle of every test pair, without loss."""
-    for name in TESTS:
+def cut_middles(real: Path) -> None:
+    """Write the middle of every pair for testing and calibration, without loss."""
+    for name in (*TESTS, *CALIBRATION.values()):
         for path in sorted((real / name).glob("[HL]R/*.webp")):
             image = _read_rgb(path)
             target = real / f"{name}{MIDDLE}" / path.parent.name / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
-            image.crop(middle(image, TEST_SIDE)).save(target, lossless=True)
+            image.crop(middle(image, MIDDLE_SIDE)).save(target, lossless=True)
 
 
 def _read(source: Path, camera: str, side: str, number: int) -> Image.Image:
@@ -88,7 +89,7 @@ def _box_sums(values: NDArray[np.float64], side: int) -> NDArray[np.float64]:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "--tests":
-        cut_tests(Path(sys.argv[2]))
+    if sys.argv[1] == "--middle":
+        cut_middles(Path(sys.argv[2]))
     else:
         main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -24,9 +24,8 @@ from musigma.evaluation.restored_pairs import read_pair, restored_pairs
 from musigma.functional.scores import interval_coverage
 from musigma.model import Model, load
 from musigma.uncertainty.calibration import Calibration
-from studies.city100 import CAMERAS, MIDDLE, TESTS
+from studies.city100 import CALIBRATION, CAMERAS, MIDDLE, TESTS
 
-CALIBRATION = "City100_{camera}_calibration"
 METHOD, COVERAGE = "pooled-quantile", 0.9
 """With ten pictures the methods that promise something would need far wider intervals."""
 
@@ -54,7 +53,7 @@ def fitted(model: Model, protocol: Protocol) -> dict[str, Calibration]:
     return {
         camera: calibrate(
             model,
-            pairs_of(CALIBRATION.format(camera=camera)),
+            pairs_of(CALIBRATION[camera] + MIDDLE),
             protocol,
             method=METHOD,
             coverage=COVERAGE,

@@ -12,7 +12,7 @@ from musigma.evaluation.record import load_record
 from musigma.model import save
 from musigma.networks import create, with_sigma
 from studies.campaign import Plan
-from studies.city100 import CAMERAS, MIDDLE, TESTS, cut_tests
+from studies.city100 import CALIBRATION, CAMERAS, MIDDLE, TESTS, cut_middles
 from studies.paper.measurements import load_records
 from studies.paper.real import COVERAGE_RECORD, real_coverage_table, real_plans, real_table
 from studies.paper.study import objective_studies
@@ -44,11 +44,10 @@ def real(tmp_path, monkeypatch):
         for number in (96, 97):
             write_pair(folder / TESTS[0], f"{camera}_{number:03}", NOISE[camera], number)
         for number in (86, 87):
-            calibration = folder / f"City100_{camera}_calibration"
-            write_pair(calibration, f"{number:03}", NOISE[camera], number)
+            write_pair(folder / CALIBRATION[camera], f"{number:03}", NOISE[camera], number)
     for number in (1, 2):
         write_pair(folder / TESTS[1], f"cam1_{number:02}", NOISE["cam1"], number)
-    cut_tests(folder)
+    cut_middles(folder)
     monkeypatch.setenv("MUSIGMA_DATA", str(tmp_path / "data"))
     return folder
 
