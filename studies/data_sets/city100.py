@@ -4,6 +4,10 @@
 writes ``TARGET/City100_CAMERA_train`` and ``TARGET/City100_CAMERA_calibration``. Of each pair for
 training the 512x512 pixels with the most detail are kept. Pairs 096 to 100 are for testing and stay
 away.
+
+``python -m studies.data_sets.city100 --middle REAL`` cuts the middle 320x320 pixels of every pair
+for testing and calibration in ``REAL`` into sets of their own, ``..._middle``: a study of many runs
+without a GPU cannot restore the whole pictures each time.
 """
 
 import sys
@@ -15,7 +19,9 @@ from PIL import Image
 
 CAMERAS = ("NikonD5500", "iPhoneX")
 LAST_FOR_TRAINING, LAST_FOR_CALIBRATION = 85, 95
-TRAINING_SIDE, CALIBRATION_SIDE = 512, 600
+TRAINING_SIDE, CALIBRATION_SIDE, MIDDLE_SIDE = 512, 600, 320
+CALIBRATION = {camera: f"City100_{camera}_calibration" for camera in CAMERAS}
+TESTS, MIDDLE = ("City100_test", "RealSR_ntire2019"), "_middle"
 STEP = 8
 """The corner of a cut lies at a multiple of it."""
 
@@ -57,8 +63,21 @@ def main(source: Path, target: Path) -> None:
             cut_pair(source, target, camera, number)
 
 
+def cut_middles(real: Path) -> None:
+    """Write the middle of every pair for testing and calibration, without loss."""
+    for name in (*TESTS, *CALIBRATION.values()):
+        for path in sorted((real / name).glob("[HL]R/*.webp")):
+            image = _read_rgb(path)
+            target = real / f"{name}{MIDDLE}" / path.parent.name / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            image.crop(middle(image, MIDDLE_SIDE)).save(target, lossless=True)
+
+
 def _read(source: Path, camera: str, side: str, number: int) -> Image.Image:
-    path = source / f"City100_{camera}" / side / f"{number:03}.png"
+    return _read_rgb(source / f"City100_{camera}" / side / f"{number:03}.png")
+
+
+def _read_rgb(path: Path) -> Image.Image:
     with Image.open(path) as image:
         return image.convert("RGB")
 
@@ -71,4 +90,7 @@ def _box_sums(values: NDArray[np.float64], side: int) -> NDArray[np.float64]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    if sys.argv[1] == "--middle":
+        cut_middles(Path(sys.argv[2]))
+    else:
+        main(Path(sys.argv[1]), Path(sys.argv[2]))

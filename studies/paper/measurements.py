@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from musigma.evaluation.record import Record, load_record
@@ -44,6 +45,12 @@ class Measurement:
     images: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     baseline: str = ""
     source: str
+
+    def mean_of(self, metric: str, images: str = "") -> float:
+        """Return the mean of a metric, over the images whose names begin with `images`."""
+        if not images:
+            return self.result[metric]
+        return fmean(v for name, v in self.images[metric].items() if name.startswith(images))
 
 
 @dataclass(frozen=True)

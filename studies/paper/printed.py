@@ -3,7 +3,8 @@
 ``printed/NAME.toml`` holds one table. Every cell is the text of the paper; where the paper
 contradicts itself the text stays and a note says so. What a row, a block of rows or a column stands
 for is written as conditions on a measurement: ``networks``, ``objectives``, ``protocols`` (any of a
-list), ``scale``, ``data``, ``noise_std``, ``channels``, ``baseline`` (equal).
+list), ``scale``, ``data``, ``noise_std``, ``channels``, ``baseline`` (equal). A column with
+``images`` is about those images of its set whose names begin so.
 """
 
 import tomllib
@@ -129,6 +130,8 @@ def matches(measurement: Measurement, conditions: Conditions) -> bool:
         "channels": measurement.protocol.get("channels"),
     }
     for key, wanted in conditions.items():
+        if key == "images":  # it says which images count, not whether the measurement does
+            continue
         if key == "objectives":
             wanted = [without_spaces(text) for text in wanted]
         if actual[key] not in wanted if isinstance(wanted, list) else actual[key] != wanted:

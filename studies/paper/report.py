@@ -16,6 +16,7 @@ from studies.documents.leaderboard import leaderboard_table
 from studies.paper.figures import FIGURES, Drawing, draw
 from studies.paper.measurements import RecordSet
 from studies.paper.printed import TABLES
+from studies.paper.real import real_coverage_table, real_table
 from studies.paper.study import study_table
 from studies.paper.tables import Table, paper_table
 from studies.paper.zoo import zoo_table
@@ -23,6 +24,8 @@ from studies.paper.zoo import zoo_table
 OWN_TABLES: dict[str, Callable[[RecordSet], Table]] = {
     "study": study_table,
     "zoo": zoo_table,
+    "real": real_table,
+    "real-coverage": real_coverage_table,
     "leaderboard": leaderboard_table,
 }
 """Tables that the paper does not have."""

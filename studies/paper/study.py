@@ -31,8 +31,8 @@ TITLE = "Objectives at equal budget"
 REFERENCE = "l1"
 ALL = "all images"
 METRICS = ("psnr_y", "psnr")
-ZOO = "zoo-"
-"""What the names of the records of the study over all networks begin with."""
+SEPARATE = ("zoo-", "realsr-")
+"""What the names of records begin with that have tables of their own: all networks, real pairs."""
 _FREE = {"objective", "seed", "sigma", "sigma_width", "teacher", "clip"}
 _WITHOUT_EFFECT = {"log_every", "validate_every", "save_every", "compile"}
 
@@ -124,21 +124,21 @@ def find_studies(record_set: RecordSet, seeds: Container[int | None] | None = No
 def objective_studies(
     record_set: RecordSet, seeds: Container[int | None] | None = None
 ) -> list[Study]:
-    """Return the studies of objectives: all but those of the study over all networks.
+    """Return the studies of objectives: all but those over all networks and on real pairs.
 
-    The latter are one comparison each, and have a table of their own.
+    The latter are one comparison each, and have tables of their own.
     """
-    return [study for study in find_studies(record_set, seeds) if not _is_of_zoo(study)]
+    return [study for study in find_studies(record_set, seeds) if not _is_separate(study)]
 
 
-def _is_of_zoo(study: Study) -> bool:
+def _is_separate(study: Study) -> bool:
     sources = [
         source
         for outcomes in study.outcomes.values()
         for outcome in outcomes.values()
         for source in outcome.sources
     ]
-    return all(source.rpartition("/")[2].startswith(ZOO) for source in sources)
+    return all(source.rpartition("/")[2].startswith(SEPARATE) for source in sources)
 
 
 def budget_key(recipe: Mapping[str, Any]) -> str:

@@ -193,7 +193,11 @@ def _measured_cells(
     answers = []
     for (label, _), run in sorted(runs.items()):
         cells = [
-            _cell([measurement for measurement in run if matches(measurement, conditions)], printed)
+            _cell(
+                [measurement for measurement in run if matches(measurement, conditions)],
+                printed,
+                images=conditions.get("images", ""),
+            )
             for _, conditions in printed.columns
         ]
         if any(cell.text for cell in cells):
@@ -270,13 +274,19 @@ def patch_note(recipe: Mapping[str, Any]) -> str:
     return "" if now else ", one grid"
 
 
-def _cell(measured: Sequence[Measurement], printed: PrintedTable) -> Cell:
-    """Average over the seeds, and add the standard deviation of the first metric."""
+def _cell(measured: Sequence[Measurement], printed: PrintedTable, *, images: str = "") -> Cell:
+    """Average over the seeds, and add the standard deviation of the first metric.
+
+    Args:
+        measured: The measurements of the cell.
+        printed: Has the metrics and their decimals.
+        images: Only images whose names begin so count.
+    """
     measured = [measurement for measurement in measured if printed.metrics[0] in measurement.result]
     texts: list[str] = []
     for metric, decimals in zip(printed.metrics, printed.decimals, strict=True):
         values = seed_means(
-            (measurement.seed, measurement.result[metric])
+            (measurement.seed, measurement.mean_of(metric, images))
             for measurement in measured
             if metric in measurement.result
         )
@@ -313,7 +323,7 @@ def _property(heading: str, run: Sequence[Measurement]) -> str:
         (measurement.network, measurement.scale, json.dumps(measurement.recipe.get("settings", {})))
         for measurement in run
     }
-    if heading not in ("parameters", "MACs") or len(networks) > 1:
+    if heading not in ("parameters", "MACs") or len(networks) > 1 or not run[0].objective:
         return ""
     params, giga_macs = _counted(*networks.pop())
     if heading == "MACs":

@@ -66,6 +66,23 @@ def test_the_loss_goes_down():
     assert step.read_loss(5) < 0.8 * first
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "muon"])
+def test_a_processor_trains_in_half_precision_if_asked(optimizer):
+    changes = {"optimizer": optimizer, "settings": {"num_blocks": 1, "width": 16}}
+    half = small_step(small_recipe(precision="bf16-everywhere", **changes))
+    usual = small_step(small_recipe(**changes))
+    convolution = next(m for m in half.working_copy.modules() if isinstance(m, nn.Conv2d))
+    assert convolution.weight.dtype == torch.bfloat16
+    assert usual.working_copy is usual.network
+    for step in (half, usual):
+        run(step, 20)
+    assert {weight.dtype for weight in half.weights} == {torch.float32}
+    assert half.read_loss(20) == pytest.approx(usual.read_loss(20), rel=0.05)
+    moved = flat(half.weights) - flat(build_network(half.recipe).parameters())
+    expected = flat(usual.weights) - flat(build_network(half.recipe).parameters())
+    assert torch.cosine_similarity(moved, expected, dim=0) > 0.8
+
+
 @pytest.mark.parametrize(
     "changes",
     [

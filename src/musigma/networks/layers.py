@@ -38,6 +38,12 @@ def conv3x3(in_channels: int, out_channels: int, *, bias: bool = True) -> nn.Con
     return nn.Conv2d(in_channels, out_channels, kernel_size=3, padding=1, bias=bias)
 
 
+def set_to_zero(layer: nn.Module) -> None:
+    """Set the weights of a layer to zero, so that what it is added to stays as it is at first."""
+    for weight in layer.parameters():
+        nn.init.zeros_(weight)
+
+
 def enlarging_steps(scale: int) -> tuple[int, ...]:
     """Return the factors of the pixel shuffles that together enlarge by a scale.
 

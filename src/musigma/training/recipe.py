@@ -102,7 +102,9 @@ class Recipe:
         epsilon: What Adam adds to a denominator to avoid a division by zero.
         clip: Largest norm of the gradient; zero for no limit.
         ema: Decay rate of the averaged weights, which are validated and saved; zero for no average.
-        precision: Type of the network's arithmetic on a GPU. A CPU and objectives use float32.
+        precision: Type of the network's arithmetic. With ``bf16`` a GPU uses it and a CPU float32;
+            with ``bf16-everywhere`` a CPU uses it, too, which is quicker on recent ones. Objectives
+            use float32.
         compile: Whether to compile the step (GPU only).
         seed: Decides the initial weights, the patches and the noise.
         log_every: Steps between two log lines.
@@ -147,7 +149,7 @@ class Recipe:
     epsilon: float = 1e-8
     clip: float = 0.0
     ema: float = 0.999
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Literal["bf16", "fp32", "bf16-everywhere"] = "bf16"
     compile: bool = True
     seed: int = 0
     log_every: int = 100

@@ -73,7 +73,9 @@ class Step:
         objectives = [objective] if isinstance(objective, Objective) else objective
         self.objectives = [each.to(device) for each in objectives]
         self.closing = torch.zeros((), device=device)  # 1 where the last objective counts
-        self.half = recipe.precision == "bf16" and device.type == "cuda"
+        self.half = recipe.precision == "bf16-everywhere" or (
+            recipe.precision == "bf16" and device.type == "cuda"
+        )
         self.working_copy = (
             half_copy(self.network, torch.bfloat16, share_buffers=True)
             if self.half

@@ -3,9 +3,11 @@ import pytest
 import torch
 from scipy import ndimage
 
+from musigma.model import load, save
 from musigma.networks import create, num_params
 from musigma.networks.bicubic_layer import enlarge
 from musigma.networks.super_resolution.realsr import filter_pixels, luma
+from musigma.types import ConfigError
 
 LUMA_NETWORKS = ["dps", "kpn", "lp-kpn"]
 
@@ -81,3 +83,31 @@ def test_chroma_stays(name):
 def test_scale_1_keeps_the_size(name):
     network = create(name, scale=1, num_blocks=0, width=16)
     assert network(torch.rand(1, 3, 37, 31)).mean.shape == (1, 3, 37, 31)
+
+
+@pytest.mark.parametrize("name", [*LUMA_NETWORKS, "edsr-baseline"])
+def test_a_residual_network_starts_as_the_identity_and_learns(name):
+    network = create(name, scale=1, num_blocks=1, width=16, residual=True)
+    degraded = torch.rand(1, 3, 7, 5)
+    mean = network(degraded).mean
+    assert torch.equal(mean, degraded)
+    (mean - 0.5).square().sum().backward()
+    last = [module for module in network.modules() if isinstance(module, torch.nn.Conv2d)][-1]
+    assert last.weight.grad.abs().max() > 0
+
+
+def test_a_residual_edsr_needs_equal_sizes():
+    with pytest.raises(ConfigError, match="residual is for scale 1"):
+        create("edsr-baseline", scale=2, residual=True)
+
+
+@pytest.mark.parametrize("name", [*LUMA_NETWORKS, "edsr-baseline"])
+def test_weights_of_a_residual_network_load_as_such(name, tmp_path):
+    network = create(name, scale=1, num_blocks=1, width=16, residual=True).eval()
+    for weight in network.parameters():
+        torch.nn.init.normal_(weight, std=0.05)
+    save(tmp_path / "w.safetensors", network)
+    degraded = torch.rand(1, 3, 8, 8)
+    again = load(tmp_path / "w.safetensors").network
+    with torch.no_grad():
+        torch.testing.assert_close(again(degraded).mean, network(degraded).mean)

@@ -9,6 +9,7 @@ from musigma.networks.layers import (
     MeanShift,
     conv3x3,
     pixel_shuffle_upsampler,
+    set_to_zero,
     upsampler_radius,
 )
 from musigma.networks.registry import register
@@ -24,6 +25,7 @@ from musigma.networks.state_dict import (
     upsampler_scale,
     without_mean_shift,
 )
+from musigma.types import ConfigError
 
 
 class ResidualBlock(nn.Module):
@@ -118,6 +120,8 @@ class EDSR(Network):
             Monte-Carlo dropout. The paper has none.
         channels: Of the image: 3 for color, any number for bands that are measured together. The
             mean color of photographs is subtracted from colors alone; other bands have 0.5.
+        residual: At scale 1, whether the network predicts a change of the image, which is zero
+            before training.
     """
 
     def __init__(
@@ -130,8 +134,12 @@ class EDSR(Network):
         value_range: float = 1.0,
         dropout: float = 0.0,
         channels: int = 3,
+        residual: bool = False,
     ) -> None:
         super().__init__()
+        if residual and scale > 1:
+            raise ConfigError(f"residual is for scale 1, where sizes are equal, not for {scale}")
+        self.residual = residual
         trunk_radius = 2 + 2 * num_blocks
         self.info = NetworkInfo(
             scale=scale,
@@ -150,12 +158,16 @@ class EDSR(Network):
         blocks = [ResidualBlock(width, res_scale, dropout) for _ in range(num_blocks)]
         self.body = nn.Sequential(*blocks, conv3x3(width, width))
         self.tail = nn.Sequential(pixel_shuffle_upsampler(width, scale), conv3x3(width, channels))
+        if residual:
+            set_to_zero(self.tail[-1])
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
         first = self.head(self.shift(degraded))
         return first + self.body(first)
 
-    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
+    def reconstruct(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Enlarge the features and turn them into an image."""
+        if self.residual:
+            return degraded + self.tail(features)
         return self.shift.inverse(self.tail(features))

@@ -16,7 +16,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from musigma.networks.base import Network, NetworkInfo, Task
 from musigma.networks.bicubic_layer import enlarge, radius_before_enlarging
-from musigma.networks.layers import conv3x3, pad_to_cells
+from musigma.networks.layers import conv3x3, pad_to_cells, set_to_zero
 from musigma.networks.registry import Variant, register_variants
 from musigma.networks.super_resolution.rcan import RCAN
 
@@ -86,9 +86,16 @@ def folded_radius(scale: int, *, square_radius: int, pixel_radius: int) -> int:
     return radius_before_enlarging(pixel_radius + rest + FOLD * square_radius, scale)
 
 
-def pixel_head(width: int, zoom: int, out_channels: int) -> nn.Sequential:
-    """Unfold features by a factor and turn them into `out_channels` values for each pixel."""
-    return nn.Sequential(
+def pixel_head(width: int, zoom: int, out_channels: int, *, zero: bool) -> nn.Sequential:
+    """Unfold features by a factor and turn them into `out_channels` values for each pixel.
+
+    Args:
+        width: Channels of the features.
+        zoom: The factor.
+        out_channels: Values for each pixel.
+        zero: Whether all values are zero before training.
+    """
+    head = nn.Sequential(
         nn.PixelShuffle(zoom),
         conv3x3(width // zoom**2, width),
         nn.ReLU(inplace=True),
@@ -96,6 +103,9 @@ def pixel_head(width: int, zoom: int, out_channels: int) -> nn.Sequential:
         nn.ReLU(inplace=True),
         conv3x3(width, out_channels),
     )
+    if zero:
+        set_to_zero(head[-1])
+    return head
 
 
 class LumaNetwork(Network):
@@ -107,6 +117,8 @@ class LumaNetwork(Network):
         scale: 1 for an image of the final size; 2, 3 or 4 to enlarge it first.
         num_blocks: Residual blocks.
         width: Channels of every block.
+        residual: Whether the network predicts a change of the image, which is zero before training.
+            The authors' release does not; it helps short trainings.
 
     Attributes:
         tail_square_radius: Radius of the layers after the trunk, in squares.
@@ -116,8 +128,11 @@ class LumaNetwork(Network):
     tail_square_radius: int = 0
     tail_pixel_radius: int = 3
 
-    def __init__(self, *, scale: int, num_blocks: int = 16, width: int = 64) -> None:
+    def __init__(
+        self, *, scale: int, num_blocks: int = 16, width: int = 64, residual: bool = False
+    ) -> None:
         super().__init__()
+        self.residual = residual
         trunk_radius = 2 + 2 * num_blocks
         self.info = NetworkInfo(
             scale=scale,
@@ -140,7 +155,7 @@ class LumaNetwork(Network):
 
     @abstractmethod
     def restore(self, features: Tensor, degraded: Tensor) -> Tensor:
-        """Return the restored luma, perhaps with padding below and to the right."""
+        """Return the restored luma or its change, perhaps padded below and to the right."""
 
     def features(self, degraded: Tensor) -> Tensor:
         """Return the sum of the first and the last features of the trunk."""
@@ -154,7 +169,7 @@ class LumaNetwork(Network):
         height, width = image.shape[-2:]
         degraded = luma(image)
         restored = self.restore(features, degraded)[..., :height, :width]
-        return image + (restored - degraded)
+        return image + (restored if self.residual else restored - degraded)
 
 
 class DPS(LumaNetwork):
@@ -163,9 +178,11 @@ class DPS(LumaNetwork):
     The authors' release does not contain it; here the layers after the trunk are those of KPN.
     """
 
-    def __init__(self, *, scale: int, num_blocks: int = 16, width: int = 64) -> None:
-        super().__init__(scale=scale, num_blocks=num_blocks, width=width)
-        self.pixels = pixel_head(width, FOLD, 1)
+    def __init__(
+        self, *, scale: int, num_blocks: int = 16, width: int = 64, residual: bool = False
+    ) -> None:
+        super().__init__(scale=scale, num_blocks=num_blocks, width=width, residual=residual)
+        self.pixels = pixel_head(width, FOLD, 1, zero=residual)
 
     def restore(self, features: Tensor, degraded: Tensor) -> Tensor:  # noqa: ARG002
         """Return the synthesised pixels."""
@@ -180,13 +197,20 @@ class KPN(LumaNetwork):
         num_blocks: See above.
         width: See above.
         kernel_size: Side of the kernels, odd.
+        residual: As that of `LumaNetwork`.
     """
 
     def __init__(
-        self, *, scale: int, num_blocks: int = 16, width: int = 64, kernel_size: int = 19
+        self,
+        *,
+        scale: int,
+        num_blocks: int = 16,
+        width: int = 64,
+        kernel_size: int = 19,
+        residual: bool = False,
     ) -> None:
-        super().__init__(scale=scale, num_blocks=num_blocks, width=width)
-        self.kernels = pixel_head(width, FOLD, kernel_size**2)
+        super().__init__(scale=scale, num_blocks=num_blocks, width=width, residual=residual)
+        self.kernels = pixel_head(width, FOLD, kernel_size**2, zero=residual)
 
     def restore(self, features: Tensor, degraded: Tensor) -> Tensor:
         """Return the filtered luma."""
@@ -202,6 +226,7 @@ class LPKPN(LumaNetwork):
         num_blocks: See above.
         width: See above.
         kernel_size: Side of the kernels, odd.
+        residual: As that of `LumaNetwork`.
     """
 
     # The coarsest level sees furthest: three convolutions, then two upsamplings of two pixels each.
@@ -210,11 +235,17 @@ class LPKPN(LumaNetwork):
     blur: Tensor
 
     def __init__(
-        self, *, scale: int, num_blocks: int = 16, width: int = 64, kernel_size: int = 5
+        self,
+        *,
+        scale: int,
+        num_blocks: int = 16,
+        width: int = 64,
+        kernel_size: int = 5,
+        residual: bool = False,
     ) -> None:
-        super().__init__(scale=scale, num_blocks=num_blocks, width=width)
+        super().__init__(scale=scale, num_blocks=num_blocks, width=width, residual=residual)
         self.kernels = nn.ModuleList(
-            pixel_head(width, zoom, kernel_size**2) for zoom in (FOLD, 2, 1)
+            pixel_head(width, zoom, kernel_size**2, zero=residual) for zoom in (FOLD, 2, 1)
         )
         binomial = torch.tensor([1.0, 4.0, 6.0, 4.0, 1.0]) / 16
         self.register_buffer("blur", torch.outer(binomial, binomial)[None, None], persistent=False)
