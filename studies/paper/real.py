@@ -6,7 +6,6 @@ The networks are those of the campaign's entries ``realsr-short-...``, whether t
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from studies.training_runs.campaign import Plan, load_campaign
 from studies.commands.campaign import CAMPAIGN
 from studies.paper.measurements import RecordSet
 from studies.paper.study import PValues, p_text
@@ -19,6 +18,7 @@ from studies.paper.zoo import (
     joint_interval,
     sources_of,
 )
+from studies.training_runs.campaign import Plan, load_campaign
 
 ENTRIES = "realsr-short-"
 COVERAGE_RECORD = "real-coverage.json"
@@ -82,12 +82,15 @@ def real_coverage_table(record_set: RecordSet) -> Table:
         for name, result in results.items()
         for camera, by_group in result["fitted_on"].items()
     ]
+    missing = "No records yet: `python -m studies.measurements.real_cameras` makes them."
     return Table(
-        name="real-coverage", title="Real cameras: what the error bars hold", caption="Share of the
-        true values inside 90 % intervals that were fitted on ten pairs of " "one camera, and the
-        mean width of the intervals in 8-bit levels.", headings=("run", "fitted on",
-        *_GROUPS.values()), rows=tuple(rows), notes=() if rows else ("No records yet: `python -m
-        studies.measurements.real_cameras` makes them.",),
+        name="real-coverage",
+        title="Real cameras: what the error bars hold",
+        caption="Share of the true values inside 90 % intervals that were fitted on ten pairs of "
+        "one camera, and the mean width of the intervals in 8-bit levels.",
+        headings=("run", "fitted on", *_GROUPS.values()),
+        rows=tuple(rows),
+        notes=() if rows else (missing,),
     )
 
 
