@@ -330,13 +330,13 @@ def guard_table(records: Iterable[Record]) -> str:
 
 def damage_table(records: Iterable[Record]) -> str:
     """Coverage and the guard's word for pictures damaged in ways no calibration was made for."""
-    rows = damage_rows.rows(records, {"looked at": "", "sealed": " *"})
+    rows = list(damage_rows.rows(records, {"looked at": "", "sealed": " *"}))
     return markdown(damage_rows.HEADINGS, rows)
 
 
 def fresh_damage_table(records: Iterable[Record]) -> str:
     """The same for damage that the guard has learned of since, and for damage in no list."""
-    rows = damage_rows.rows(records, {"learned": "", "fresh": " *"})
+    rows = list(damage_rows.rows(records, {"learned": "", "fresh": " *"}))
     return markdown(damage_rows.HEADINGS, rows)
 
 

@@ -103,7 +103,7 @@ def raw_noise(
 
 
 def _luma(noise: Tensor) -> Tensor:
-    red, green, blue = noise.split(1, dim=1)
+    red, green, blue = noise.chunk(3, dim=1)
     return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
