@@ -8,8 +8,6 @@ record holds:
 - coverage and width of 90 % intervals of box means (4 to 32 pixels), 16-pixel profiles, the mean of
   one channel and differences, for ``joint`` (one factor), and for ``independent`` and ``added``, as
   they are (the factor of a normal distribution) and with a factor for each kind;
-- the joint likelihood in nats per value, its gain over independent errors, and the least gain, for
-  the middle part of each picture;
 - the energy score of blocks of 8 pixels with few samples, joint and independent;
 - the radial spectrum of samples and of the mean against that of the truth, in dB;
 - processor time of a pass with the joint head over that of a pass with sigma alone;
@@ -19,9 +17,8 @@ record holds:
 
 import argparse
 import json
-import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,7 +39,6 @@ from musigma.model import Model, load
 from musigma.networks import num_params
 from musigma.networks.weights_file import digest_of
 from musigma.uncertainty.consistency import shrink
-from musigma.uncertainty.joint import JointErrors, StationaryErrors
 from musigma.uncertainty.metrics.joint import (
     RULES,
     QuantityIntervals,
@@ -50,7 +46,6 @@ from musigma.uncertainty.metrics.joint import (
     in_decibels,
     radial_spectrum,
 )
-from musigma.uncertainty.mixture import MixtureErrors
 from musigma.uncertainty.quantities import probe_all
 
 SETS = ("B100:5", "Set14:2", "Urban100:10")
@@ -66,6 +61,16 @@ def every(model: Model, text: str) -> tuple[Dataset, Protocol]:
     name, _, step = text.partition(":")
     dataset, protocols = select_inputs(model.network, name)
     return replace(dataset, items=dataset.items[:: int(step or 1)]), protocols[0]
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean of independent values.
+
+    Example:
+        >>> round(standard_error([1.0, 2.0, 3.0]), 3)
+        0.577
+    """
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
 def factors_by_kind(model: Model, step: int) -> dict[str, dict[str, float]]:
@@ -98,15 +103,6 @@ def middle(shape: tuple[int, ...], scale: int, crop: int) -> tuple[slice, ...]:
         first = (side - length) // 2 // scale * scale
         parts.append(slice(first, first + length))
     return (slice(None), *parts)
-
-
-def part_of(errors: JointErrors, part: tuple[slice, ...]) -> JointErrors:
-    """Return the errors of a part of a picture, without what its input says."""
-    errors = getattr(errors, "errors", errors)
-    if isinstance(errors, MixtureErrors):
-        return MixtureErrors(errors.std[part], errors.weights[part], errors.bank)
-    assert isinstance(errors, StationaryErrors)
-    return StationaryErrors(errors.std[part], errors.correlation)
 
 
 class Drawn(NamedTuple):
@@ -143,21 +139,6 @@ def sample_scores(model: Model, degraded: Tensor, target: Tensor, *, crop: int, 
     return Drawn(scores, torch.stack(spectra))
 
 
-def diagonal_log_likelihood(residual: Tensor, std: Tensor) -> float:
-    """Return the log density of independent normal errors per value."""
-    ratio = (residual / std).double()
-    density = -ratio.square() / 2 - std.double().log() - math.log(2 * math.pi) / 2
-    return float(density.mean())
-
-
-class Row(NamedTuple):
-    """What is measured of one picture beside its quantities."""
-
-    joint: float
-    diagonal: float
-    drawn: Drawn
-
-
 def rows_of(
     model: Model,
     dataset: Dataset,
@@ -165,7 +146,7 @@ def rows_of(
     metrics: dict[str, QuantityIntervals],
     *,
     crop: int,
-) -> Iterator[Row]:
+) -> Iterator[Drawn]:
     """Measure one picture after the other."""
     correlation = model.require_joint().correlation
     pictures = held_out_pictures(model, dataset, [protocol], correlation)
@@ -173,14 +154,8 @@ def rows_of(
         measured = list(probe_all(picture.residual, picture.errors, seed=number))
         for metric in metrics.values():
             metric.add(measured)
-        part = middle(tuple(picture.residual.shape), model.scale, crop)
-        residual, errors = picture.residual[part], part_of(picture.errors, part)
         degraded, target = read_pair(item, protocol)
-        yield Row(
-            errors.log_likelihood(residual),
-            diagonal_log_likelihood(residual, errors.std),
-            sample_scores(model, degraded, target, crop=crop, seed=number),
-        )
+        yield sample_scores(model, degraded, target, crop=crop, seed=number)
 
 
 def measure_set(
@@ -189,19 +164,14 @@ def measure_set(
     """Measure one set."""
     metrics = intervals_of(model, fitted)
     rows = list(rows_of(model, *every(model, text), metrics, crop=crop))
-    gains = np.array([row.joint - row.diagonal for row in rows])
-    spectra = torch.stack([row.drawn.spectra for row in rows]).sum(0)
-    samples = [row.drawn.scores for row in rows]
+    spectra = torch.stack([row.spectra for row in rows]).sum(0)
+    samples = [row.scores for row in rows]
     return {
         "num_images": len(rows),
         "intervals": {
             key: {quantity: scores._asdict() for quantity, scores in metric.compute().items()}
             for key, metric in metrics.items()
         },
-        "log_likelihood": float(np.mean([row.joint for row in rows])),
-        "gain": float(gains.mean()),
-        "least_gain": float(gains.min()),
-        "num_negative_gains": int((gains < 0).sum()),
         "samples": {key: float(np.mean([row[key] for row in samples])) for key in samples[0]},
         "least_agreement_db": min(row["agreement_db"] for row in samples),
         "spectrum_of_samples_db": in_decibels(spectra[0], spectra[2]),
@@ -229,7 +199,7 @@ def head_cost(model: Model, text: str) -> float:
 
 def print_set(name: str, result: dict[str, Any]) -> None:
     """Print the main numbers of a set."""
-    print(name, f"gain {result['gain']:.3f}, least {result['least_gain']:.3f}", flush=True)
+    print(name, flush=True)
     fitted = result["intervals"]["independent, factor for each kind"]
     for quantity, scores in result["intervals"]["joint"].items():
         narrower = scores["width"] / fitted[quantity]["width"]
@@ -303,7 +273,7 @@ if __name__ == "__main__":
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--held-out-step", type=int, default=2)
     parser.add_argument(
-        "--crop", type=int, default=192, help="side of the part whose likelihood is measured"
+        "--crop", type=int, default=192, help="side of the part whose samples are measured"
     )
     arguments = parser.parse_args()
     main(**vars(arguments))
