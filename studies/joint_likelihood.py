@@ -1,7 +1,7 @@
 """Measure the likelihood of joint errors on benchmark sets, above that of independent errors.
 
 ``python -m studies.joint_likelihood edsr-baseline 4 studies/results/joint-likelihood-x4.json``
-restores the pictures of `studies.joint_rows`. The record holds for each set the gain of the middle
+restores the pictures of `studies.joint_sets`. The record holds for each set the gain of the middle
 part of each picture, in nats per value, with the same mean and the same calibrated bars, and its
 standard error over the pictures.
 """
@@ -12,18 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from musigma.datasets.catalog import data_hash
 from musigma.evaluation.joint import held_out_pictures
-from musigma.evaluation.protocol import super_resolution
-from musigma.evaluation.record import Record, jsonable, provenance
 from musigma.model import Model, load
-from musigma.networks.weights_file import digest_of
 from musigma.uncertainty.joint import JointErrors, StationaryErrors
 from musigma.uncertainty.mixture import NOISE_SHARES, MixtureErrors
-from studies.joint_rows import SETS, every, middle, standard_error
+from studies.joint_sets import SETS, every, middle, save_record, standard_error
 
 
 def gains_of(model: Model, text: str, *, crop: int) -> list[float]:
@@ -77,29 +72,13 @@ def main(name: str, scale: int, record: Path, *, sets: list[str], crop: int) -> 
     """Measure all sets and write the record."""
     model = load(name, scale=scale)
     measured = {text.partition(":")[0]: summary(gains_of(model, text, crop=crop)) for text in sets}
-    Record(
-        kind="benchmark",
-        model={
-            "name": model.name,
-            "scale": model.scale,
-            "digest": model.digest,
-            "joint_head": digest_of(model.joint_head) if model.joint_head else None,
-        },
-        protocol={
-            **super_resolution(scale).as_json(),
-            "name": "joint-likelihood",
-            "sets": sets,
-            "crop": crop,
-            "noise_shares": list(NOISE_SHARES),
-        },
-        data={
-            "name": ", ".join(measured),
-            "num_images": sum(row["num_images"] for row in measured.values()),
-            "hash": "+".join(data_hash(every(model, text)[0]) for text in sets),
-        },
-        result=jsonable(measured),
-        provenance=provenance(torch.device("cpu")),
-    ).save(record)
+    save_record(
+        record,
+        model,
+        measured,
+        sets=sets,
+        protocol={"name": "joint-likelihood", "crop": crop, "noise_shares": list(NOISE_SHARES)},
+    )
 
 
 if __name__ == "__main__":
