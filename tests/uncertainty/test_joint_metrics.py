@@ -1,6 +1,7 @@
 """Metrics of joint error bars, by hand, by brute force, and on fields that are known."""
 
 import math
+import statistics
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from musigma.uncertainty.metrics.joint import (
     in_decibels,
     radial_spectrum,
 )
+from musigma.uncertainty.quantities import Probes
 
 INDEPENDENT = Correlation.independent(scale=2, radius=1, channels=3)
 
@@ -55,6 +57,16 @@ def test_added_bars_hold_everything_and_are_too_wide():
 def test_a_quantile_is_the_factor_of_its_share():
     fitted = updated("joint", 1.0).quantile(0.9)
     assert fitted["box 4"] == pytest.approx(normal_factor(0.9), rel=0.15)
+
+
+def test_the_standard_error_of_a_coverage_is_that_over_images():
+    metric, inside = QuantityIntervals("joint", factors=1.0), (0.25, 0.5, 1.0)
+    for share in inside:
+        ratios = torch.where(torch.arange(8) < 8 * share, 0.5, 2.0).double()
+        metric.add([("profile 16", Probes(*[ratios] * 2, *[torch.ones(8)] * 3))] * 2)
+    scores = metric.compute()["profile 16"]
+    assert scores.coverage == pytest.approx(statistics.mean(inside))
+    assert scores.coverage_error == pytest.approx(statistics.stdev(inside) / math.sqrt(3))
 
 
 def test_parts_can_be_merged():

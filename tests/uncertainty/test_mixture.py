@@ -159,6 +159,18 @@ def test_given_the_input_what_is_left_is_hidden_in_it():
     assert float(drawn.mean()) == pytest.approx(expected_sum(given, box), abs=4 * variance**0.5)
 
 
+def test_samples_given_the_input_keep_the_spread_of_the_bars():
+    std = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1)) / 10 + 0.05
+    blob = torch.ones(1, 3, 3) / 3  # a smooth field, which shrinking by 2 shows for the most part
+    smooth = FieldBank(blob, torch.eye(3)[None])
+    errors = MixtureErrors(std, torch.ones(1, 32, 32), smooth)
+    mean = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(2))
+    given = ErrorsGivenInput(errors, mean, shrink(mean[None], 2)[0], 2)
+    drawn = given.sample(40, torch.Generator().manual_seed(3)) - given.shift
+    assert float((drawn / std).square().mean().sqrt()) == pytest.approx(1, abs=0.03)
+    assert float(shrink(drawn, 2).abs().max()) < 1e-4
+
+
 def test_the_gradient_of_the_log_density_is_that_of_pytorch():
     bank, weights = small_bank(), random_weights(5, 4, 4).double()[None]
     bank = FieldBank(*(part.double() for part in bank))

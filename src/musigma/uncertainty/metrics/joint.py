@@ -28,11 +28,13 @@ class QuantityScores(NamedTuple):
         coverage: Share of the quantities inside their interval, the mean over images.
         width: Mean width of the interval, in 8-bit levels.
         factor: The factor on the standard deviation that was used.
+        coverage_error: Standard error of the coverage: how much it would differ on other images.
     """
 
     coverage: float
     width: float
     factor: float
+    coverage_error: float
 
 
 class QuantityIntervals:
@@ -64,6 +66,7 @@ class QuantityIntervals:
 
     def add(self, measured: Iterable[tuple[str, Probes]]) -> None:
         """Add a picture by what `probe_all` measured in it."""
+        rows: dict[str, list[tuple[float, float]]] = {}
         for name, probes in measured:
             error = probes.joint_errors if self.rule == "joint" else probes.errors
             stds: Tensor = getattr(probes, f"{self.rule}_std")
@@ -72,15 +75,18 @@ class QuantityIntervals:
             self.ratios.setdefault(name, histogram).add(ratio)
             factor = self._factor(name)
             inside = float((ratio <= factor).double().mean())
-            row = np.array([1.0, inside, float(2 * 255 * factor * stds.mean())])
-            self.sums[name] = self.sums.get(name, np.zeros(3)) + row
+            rows.setdefault(name, []).append((inside, float(2 * 255 * factor * stds.mean())))
+        for name, parts in rows.items():
+            inside, width = np.mean(parts, axis=0)
+            row = np.array([1.0, inside, inside**2, width])
+            self.sums[name] = self.sums.get(name, np.zeros(4)) + row
         self.num_images += 1
 
     def merge(self, other: Self) -> None:
         """Add all that another metric of the same settings has seen."""
         self.num_images += other.num_images
         for name, row in other.sums.items():
-            self.sums[name] = self.sums.get(name, np.zeros(3)) + row
+            self.sums[name] = self.sums.get(name, np.zeros(4)) + row
             if name in self.ratios:
                 self.ratios[name].merge(other.ratios[name])
             else:
@@ -88,10 +94,13 @@ class QuantityIntervals:
 
     def compute(self) -> dict[str, QuantityScores]:
         """Return coverage and width of each kind of quantity."""
-        return {
-            name: QuantityScores(inside / count, width / count, self._factor(name))
-            for name, (count, inside, width) in self.sums.items()
-        }
+        scores = {}
+        for name, (count, inside, squares, width) in self.sums.items():
+            coverage = inside / count
+            variance = max(0.0, squares / count - coverage**2)
+            error = math.sqrt(variance / (count - 1)) if count > 1 else math.nan
+            scores[name] = QuantityScores(coverage, width / count, self._factor(name), error)
+        return scores
 
     def quantile(self, share: float) -> dict[str, float]:
         """Return for each kind the factor that holds this share of all quantities seen."""
