@@ -32,20 +32,23 @@ PROGRAMS = {
 }
 
 
-def measured_sets(records: Iterable[Record]) -> Iterator[tuple[Record, str, dict[str, Any]]]:
-    """Yield record, name and numbers of every set that `joint_rows` measured."""
+def measured_sets(
+    records: Iterable[Record], study: str = "joint-errors"
+) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """Yield for every set that a study measured the first cells of its row, and its numbers."""
     for record in sorted(
-        (record for record in records if record.protocol["name"] == "joint-errors"),
+        (record for record in records if record.protocol["name"] == study),
         key=lambda record: record.model["scale"],
     ):
         for name in record.data["name"].split(", "):
-            yield record, name, record.result[name]
+            result = record.result[name]
+            yield [f"x{record.model['scale']}", f"{name} ({result['num_images']})"], result
 
 
 def quantity_rows(records: Iterable[Record]) -> list[list[str]]:
     """Coverage of 90 % intervals, and their width over that of independent, fitted bars."""
     rows = []
-    for record, name, result in measured_sets(records):
+    for first, result in measured_sets(records):
         joint, fitted = (
             [result["intervals"][rule][quantity] for quantity in KINDS]
             for rule in ("joint", FITTED)
@@ -54,7 +57,7 @@ def quantity_rows(records: Iterable[Record]) -> list[list[str]]:
             f"{_coverage(own)} / {own['width'] / other['width']:.2f}"
             for own, other in zip(joint, fitted, strict=True)
         ]
-        rows.append([f"x{record.model['scale']}", f"{name} ({result['num_images']})", *cells])
+        rows.append([*first, *cells])
     return rows
 
 
@@ -65,26 +68,36 @@ def _coverage(scores: dict[str, float]) -> str:
 
 
 def likelihood_rows(records: Iterable[Record]) -> list[list[str]]:
-    """Likelihood gained over independent errors, and what samples are like."""
+    """Likelihood gained over independent errors."""
+    return [
+        [
+            *first,
+            f"{result['gain']:.2f} ± {result['gain_error']:.2f}",
+            f"{result['least_gain']:.2f}",
+            f"{result['num_negative_gains']}",
+        ]
+        for first, result in measured_sets(records, "joint-likelihood")
+    ]
+
+
+def sample_rows(records: Iterable[Record]) -> list[list[str]]:
+    """What samples are like."""
     rows = []
-    for record, name, result in measured_sets(records):
+    for first, result in measured_sets(records, "joint-samples"):
         samples = result["samples"]
-        deviation = max(abs(value) for value in result["spectrum_of_samples_db"])
-        of_mean = max(abs(value) for value in result["spectrum_of_mean_db"])
-        rows.append(
-            [
-                f"x{record.model['scale']}",
-                f"{name} ({result['num_images']})",
-                f"{result['gain']:.2f}",
-                f"{result['least_gain']:.2f}",
-                f"{result['num_negative_gains']}",
-                f"{result['least_agreement_db']:.0f}",
-                f"{samples['spread']:.2f}",
-                f"{samples['mean_of_samples_db']:+.3f}",
-                f"{deviation:.1f}",
-                f"{of_mean:.1f}",
-            ]
+        deviation, of_mean = (
+            max(abs(value) for value in result[f"spectrum_of_{drawn}_db"])
+            for drawn in ("samples", "mean")
         )
+        cells = [
+            f"{result['least_agreement_db']:.0f}",
+            f"{samples['spread']:.2f}",
+            f"{samples['mean_of_samples_db']:+.3f}",
+            f"{samples['consistent_mean_db']:+.3f}",
+            f"{deviation:.1f}",
+            f"{of_mean:.1f}",
+        ]
+        rows.append([*first, *cells])
     return rows
 
 

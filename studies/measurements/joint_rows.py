@@ -1,80 +1,44 @@
-"""Measure joint error bars on benchmark sets, beside two baselines.
+"""Measure intervals of quantities on benchmark sets, beside two baselines.
 
 ``python -m studies.measurements.joint_rows MODEL SCALE RECORD.json --sets B100:5 Set14
 Urban100:10`` restores every fifth picture of B100, and so on, with weights that have joint errors.
 Everything was fitted on ``DIV2K_crops``; the factors of the baselines are fitted there as well,
-here. For each set the record holds:
-
-- coverage and width of 90 % intervals of box means (4 to 32 pixels), 16-pixel profiles, the mean of
-  one channel and differences, for ``joint`` (one factor), and for ``independent`` and ``added``, as
-  they are (the factor of a normal distribution) and with a factor for each kind;
-- the joint likelihood in nats per value, its gain over independent errors, and the least gain, for
-  the middle part of each picture;
-- the energy score of blocks of 8 pixels with few samples, joint and independent;
-- the radial spectrum of samples and of the mean against that of the truth, in dB;
-- processor time of a pass with the joint head over that of a pass with sigma alone;
-- how well shrunk samples agree with the input, their spread over the standard deviation, and how
-  much the mean of 64 samples differs from the mean in PSNR.
+here. For each set the record holds coverage and width of 90 % intervals of box means (4 to 32
+pixels), 16-pixel profiles, the mean of one channel and differences, for ``joint`` (one factor), and
+for ``independent`` and ``added``, as they are (the factor of a normal distribution) and with a
+factor for each kind. It also holds the processor time of a pass with the joint head over that of a
+pass with sigma alone. `studies.measurements.joint_likelihood` measures the likelihood, and
+`studies.measurements.joint_samples` samples.
 """
 
 import argparse
-import json
-import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from musigma.datasets.catalog import Dataset, data_hash
 from musigma.evaluation.joint import held_out_pictures
-from musigma.evaluation.protocol import Protocol, super_resolution
-from musigma.evaluation.record import Record, jsonable, provenance
 from musigma.evaluation.restored_pairs import read_pair
-from musigma.evaluation.selection import select_inputs
-from musigma.functional.fidelity import psnr
 from musigma.functional.scores import normal_factor
 from musigma.model import Model, load
-from musigma.networks import num_params
-from musigma.networks.weights_file import digest_of
-from musigma.uncertainty.consistency import shrink
-from musigma.uncertainty.joint import JointErrors, StationaryErrors
-from musigma.uncertainty.metrics.joint import (
-    RULES,
-    QuantityIntervals,
-    energy_score,
-    in_decibels,
-    radial_spectrum,
-)
-from musigma.uncertainty.mixture import MixtureErrors
+from musigma.uncertainty.metrics.joint import RULES, QuantityIntervals
 from musigma.uncertainty.quantities import probe_all
+from studies.measurements.joint_sets import SETS, every, save_record
 
-SETS = ("B100:5", "Set14:2", "Urban100:10")
 HELD_OUT = "DIV2K_crops"
 COVERAGE = 0.9
-NUM_SAMPLES = 8
-MANY_SAMPLES = 64
 TIMED_PASSES = 7
 
 
-def every(model: Model, text: str) -> tuple[Dataset, Protocol]:
-    """Return every so-manieth picture of a set such as ``B100:5``, and how its inputs are made."""
-    name, _, step = text.partition(":")
-    dataset, protocols = select_inputs(model.network, name)
-    return replace(dataset, items=dataset.items[:: int(step or 1)]), protocols[0]
+def factors_by_kind(model: Model) -> dict[str, dict[str, float]]:
+    """Fit a factor for each kind of quantity, by each rule, as the factors of the model were.
 
-
-def factors_by_kind(model: Model, step: int) -> dict[str, dict[str, float]]:
-    """Fit a factor for each kind of quantity on held-out crops, by each rule.
-
-    The share is that of conformal risk control, by which the factor of the joint model was fitted.
+    That is on the same images, and with the share of conformal risk control.
     """
     metrics = {rule: QuantityIntervals(rule) for rule in RULES}
-    dataset, protocol = every(model, f"{HELD_OUT}:{step}")
+    dataset, protocol = every(model, HELD_OUT)
     correlation = model.require_joint().correlation
     for number, picture in enumerate(held_out_pictures(model, dataset, [protocol], correlation)):
         measured = list(probe_all(picture.residual, picture.errors, seed=number))
@@ -94,122 +58,21 @@ def intervals_of(model: Model, fitted: dict[str, dict[str, float]]) -> dict[str,
     return metrics
 
 
-def middle(shape: tuple[int, ...], scale: int, crop: int) -> tuple[slice, ...]:
-    """Return the middle part of a picture ``(C, H, W)``, cut at input pixels."""
-    parts = []
-    for side in shape[1:]:
-        length = min(crop, side) // scale * scale
-        first = (side - length) // 2 // scale * scale
-        parts.append(slice(first, first + length))
-    return (slice(None), *parts)
-
-
-def part_of(errors: JointErrors, part: tuple[slice, ...]) -> JointErrors:
-    """Return the errors of a part of a picture, without what its input says."""
-    errors = getattr(errors, "errors", errors)
-    if isinstance(errors, MixtureErrors):
-        return MixtureErrors(errors.std[part], errors.weights[part], errors.bank)
-    assert isinstance(errors, StationaryErrors)
-    return StationaryErrors(errors.std[part], errors.correlation)
-
-
-class Drawn(NamedTuple):
-    """What a picture's samples are like: scores, and three spectra of samples, mean and truth."""
-
-    scores: dict[str, float]
-    spectra: Tensor
-
-
-def sample_scores(model: Model, degraded: Tensor, target: Tensor, *, crop: int, seed: int) -> Drawn:
-    """Measure samples of the middle part of a picture, which counts as a picture of its own."""
-    part = middle(tuple(target.shape[1:]), model.scale, crop)
-    rows, columns = (slice(s.start // model.scale, s.stop // model.scale) for s in part[1:])
-    small, truth = degraded[..., rows, columns], target[0][part]
-    samples = model.sample(small, MANY_SAMPLES, seed=seed)
-    few = samples[::2][:NUM_SAMPLES]  # one of each pair
-    prediction = model.predict(small)
-    mean, std = prediction.mean[0].clamp(0, 1), model.std(prediction)[0]
-    generator = torch.Generator().manual_seed(seed)
-    white = mean + std * torch.randn(NUM_SAMPLES, *std.shape, generator=generator)
-    shrunk, given = shrink(few, model.scale), small.expand(len(few), -1, -1, -1)
-    quality = [
-        float(psnr(image[None], truth[None], data_range=1.0, shave=model.scale))
-        for image in (samples.mean(0), mean)
-    ]
-    spectra = [radial_spectrum(images) for images in (few, mean[None], truth[None])]
-    scores = {
-        "energy": energy_score(few, truth),
-        "energy_independent": energy_score(white, truth),
-        "agreement_db": float(psnr(shrunk, given, data_range=1.0, shave=0).min()),
-        "spread": float(samples.var(0).mean().sqrt() / std.square().mean().sqrt()),
-        "mean_of_samples_db": quality[0] - quality[1],
-    }
-    return Drawn(scores, torch.stack(spectra))
-
-
-def diagonal_log_likelihood(residual: Tensor, std: Tensor) -> float:
-    """Return the log density of independent normal errors per value."""
-    ratio = (residual / std).double()
-    density = -ratio.square() / 2 - std.double().log() - math.log(2 * math.pi) / 2
-    return float(density.mean())
-
-
-class Row(NamedTuple):
-    """What is measured of one picture beside its quantities."""
-
-    joint: float
-    diagonal: float
-    drawn: Drawn
-
-
-def rows_of(
-    model: Model,
-    dataset: Dataset,
-    protocol: Protocol,
-    metrics: dict[str, QuantityIntervals],
-    *,
-    crop: int,
-) -> Iterator[Row]:
-    """Measure one picture after the other."""
+def measure_set(model: Model, text: str, fitted: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """Measure one set."""
+    metrics = intervals_of(model, fitted)
     correlation = model.require_joint().correlation
-    pictures = held_out_pictures(model, dataset, [protocol], correlation)
-    for number, (item, picture) in enumerate(zip(dataset.items, pictures, strict=True)):
+    dataset, protocol = every(model, text)
+    for number, picture in enumerate(held_out_pictures(model, dataset, [protocol], correlation)):
         measured = list(probe_all(picture.residual, picture.errors, seed=number))
         for metric in metrics.values():
             metric.add(measured)
-        part = middle(tuple(picture.residual.shape), model.scale, crop)
-        residual, errors = picture.residual[part], part_of(picture.errors, part)
-        degraded, target = read_pair(item, protocol)
-        yield Row(
-            errors.log_likelihood(residual),
-            diagonal_log_likelihood(residual, errors.std),
-            sample_scores(model, degraded, target, crop=crop, seed=number),
-        )
-
-
-def measure_set(
-    model: Model, text: str, fitted: dict[str, dict[str, float]], *, crop: int
-) -> dict[str, Any]:
-    """Measure one set."""
-    metrics = intervals_of(model, fitted)
-    rows = list(rows_of(model, *every(model, text), metrics, crop=crop))
-    gains = np.array([row.joint - row.diagonal for row in rows])
-    spectra = torch.stack([row.drawn.spectra for row in rows]).sum(0)
-    samples = [row.drawn.scores for row in rows]
     return {
-        "num_images": len(rows),
+        "num_images": len(dataset.items),
         "intervals": {
             key: {quantity: scores._asdict() for quantity, scores in metric.compute().items()}
             for key, metric in metrics.items()
         },
-        "log_likelihood": float(np.mean([row.joint for row in rows])),
-        "gain": float(gains.mean()),
-        "least_gain": float(gains.min()),
-        "num_negative_gains": int((gains < 0).sum()),
-        "samples": {key: float(np.mean([row[key] for row in samples])) for key in samples[0]},
-        "least_agreement_db": min(row["agreement_db"] for row in samples),
-        "spectrum_of_samples_db": in_decibels(spectra[0], spectra[2]),
-        "spectrum_of_mean_db": in_decibels(spectra[1], spectra[2]),
     }
 
 
@@ -233,70 +96,39 @@ def head_cost(model: Model, text: str) -> float:
 
 def print_set(name: str, result: dict[str, Any]) -> None:
     """Print the main numbers of a set."""
-    print(name, f"gain {result['gain']:.3f}, least {result['least_gain']:.3f}", flush=True)
+    print(name, flush=True)
     fitted = result["intervals"]["independent, factor for each kind"]
     for quantity, scores in result["intervals"]["joint"].items():
         narrower = scores["width"] / fitted[quantity]["width"]
         print(
-            f"  {quantity}: {scores['coverage']:.1%} ± {scores['coverage_error']:.1%} "
-            f"(independent, fitted: {fitted[quantity]['coverage']:.1%}), width {narrower:.3f}"
+            f"  {quantity}: {100 * scores['coverage']:.1f} % (independent with a factor "
+            f"{100 * fitted[quantity]['coverage']:.1f} %), width {narrower:.3f} of that"
         )
-    print(" ", json.dumps(jsonable(result["samples"])), flush=True)
-    print("  spectrum", [round(v, 2) for v in result["spectrum_of_samples_db"]], flush=True)
 
 
-def main(
-    name: str,
-    scale: int,
-    record: Path,
-    *,
-    sets: list[str],
-    held_out_step: int,
-    crop: int,
-) -> None:
+def main(name: str, scale: int, record: Path, *, sets: list[str]) -> None:
     """Measure all sets and write the record."""
     model = load(name, scale=scale)
-    fitted = factors_by_kind(model, held_out_step)
+    fitted = factors_by_kind(model)
     measured = {}
     for text in sets:
         name_of_set = text.partition(":")[0]
-        measured[name_of_set] = measure_set(model, text, fitted, crop=crop)
+        measured[name_of_set] = measure_set(model, text, fitted)
         print_set(name_of_set, measured[name_of_set])
     joint = model.require_joint()
-    Record(
-        kind="benchmark",
-        model={
-            "name": model.name,
-            "scale": model.scale,
-            "params": num_params(model.network),
-            "digest": model.digest,
-            "joint_head": digest_of(model.joint_head) if model.joint_head else None,
+    save_record(
+        record,
+        model,
+        measured,
+        sets=sets,
+        protocol={"name": "joint-errors", "fitted_on": HELD_OUT, "coverage": COVERAGE},
+        result={
+            "factors": {str(share): factor for share, factor in joint.factors},
+            "factors_by_kind": fitted,
+            "fit_images": joint.num_images,
+            "head_cost": head_cost(model, sets[0]),
         },
-        protocol={
-            **super_resolution(scale).as_json(),
-            "name": "joint-errors",
-            "fitted_on": HELD_OUT,
-            "coverage": COVERAGE,
-            "sets": sets,
-            "crop": crop,
-            "num_samples": NUM_SAMPLES,
-        },
-        data={
-            "name": ", ".join(measured),
-            "num_images": sum(row["num_images"] for row in measured.values()),
-            "hash": "+".join(data_hash(every(model, text)[0]) for text in sets),
-        },
-        result=jsonable(
-            {
-                "factors": {str(share): factor for share, factor in joint.factors},
-                "factors_by_kind": fitted,
-                "fit_images": joint.num_images,
-                "head_cost": head_cost(model, sets[0]),
-                **measured,
-            }
-        ),
-        provenance=provenance(torch.device("cpu")),
-    ).save(record)
+    )
 
 
 if __name__ == "__main__":
@@ -305,9 +137,4 @@ if __name__ == "__main__":
     parser.add_argument("scale", type=int)
     parser.add_argument("record", type=Path)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--held-out-step", type=int, default=1)
-    parser.add_argument(
-        "--crop", type=int, default=192, help="side of the part whose likelihood is measured"
-    )
-    arguments = parser.parse_args()
-    main(**vars(arguments))
+    main(**vars(parser.parse_args()))

@@ -1,5 +1,7 @@
 """The tables and the figure of joint errors, from records that are made up here."""
 
+from dataclasses import replace
+
 from musigma.evaluation.record import Record
 from studies.documents.joint_tables import (
     FITTED,
@@ -10,6 +12,7 @@ from studies.documents.joint_tables import (
     draw_boxes,
     likelihood_rows,
     quantity_rows,
+    sample_rows,
 )
 
 
@@ -32,13 +35,6 @@ def joint_record() -> Record:
         "num_images": 20,
         "intervals": {"joint": scores(3.0), FITTED: scores(4.0)}
         | {rule: scores(5.0) for rule in RULES.values() if rule != "joint"},
-        "gain": 0.987,
-        "least_gain": 0.4,
-        "num_negative_gains": 0,
-        "samples": {"spread": 0.95, "mean_of_samples_db": 0.01},
-        "least_agreement_db": 72.4,
-        "spectrum_of_samples_db": [0.1, -1.2],
-        "spectrum_of_mean_db": [0.0, -9.5],
     }
     return record("joint-errors", {"B100": numbers, "Set14": numbers}, "B100, Set14")
 
@@ -51,14 +47,31 @@ def test_intervals_are_compared_with_fitted_independent_bars():
 
 def test_a_coverage_has_its_standard_error_where_the_record_has_it():
     measured = joint_record()
-    for scores in measured.result["B100"]["intervals"]["joint"].values():
-        scores["coverage_error"] = 0.012
-    assert set(quantity_rows([measured])[0][2:]) == {"91.0% ± 1.2% / 0.75"}
+    for name in ("B100", "Set14"):
+        for scores in measured.result[name]["intervals"]["joint"].values():
+            scores["coverage_error"] = 0.012
+    assert set(quantity_rows([measured])[1][2:]) == {"91.0% ± 1.2% / 0.75"}
 
 
-def test_likelihood_and_samples():
-    row = likelihood_rows([joint_record()])[0]
-    assert row[2:] == ["0.99", "0.40", "0", "72", "0.95", "+0.010", "1.2", "9.5"]
+def test_likelihood_has_rows_by_scale_and_set():
+    gains = {"num_images": 7, "gain": 0.987, "gain_error": 0.051, "least_gain": -0.4}
+    measured = record("joint-likelihood", {"Set14": gains | {"num_negative_gains": 1}}, "Set14")
+    smaller = replace(measured, model={"scale": 2})
+    rows = likelihood_rows([measured, joint_record(), smaller])
+    assert rows[1] == ["x4", "Set14 (7)", "0.99 ± 0.05", "-0.40", "1"]
+    assert [row[0] for row in rows] == ["x2", "x4"]
+
+
+def test_samples_have_the_largest_difference_of_their_spectrum():
+    numbers = {
+        "num_images": 20,
+        "samples": {"spread": 0.95, "mean_of_samples_db": 0.01, "consistent_mean_db": -0.02},
+        "least_agreement_db": 72.4,
+        "spectrum_of_samples_db": [0.1, -1.2],
+        "spectrum_of_mean_db": [0.0, -9.5],
+    }
+    (row,) = sample_rows([record("joint-samples", {"B100": numbers})])
+    assert row[2:] == ["72", "0.95", "+0.010", "-0.020", "1.2", "9.5"]
 
 
 def test_an_audit_has_a_row_for_each_program():

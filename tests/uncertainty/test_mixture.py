@@ -9,7 +9,14 @@ from musigma.networks.joint_head import FieldBank, JointHead, normalised, with_n
 from musigma.types import ImageError
 from musigma.uncertainty.consistency import shrink
 from musigma.uncertainty.given_input import ROUNDING_VARIANCE, ErrorsGivenInput
-from musigma.uncertainty.mixture import MixtureErrors, block_covariance, log_density, sum_variances
+from musigma.uncertainty.mixture import (
+    NOISE_SHARES,
+    MixtureErrors,
+    block_covariance,
+    log_density,
+    noisy_log_density,
+    sum_variances,
+)
 from musigma.uncertainty.quantities import expected_sum, region_weights
 
 
@@ -85,6 +92,37 @@ def test_likelihood_of_any_size_counts_every_value_once(shape):
     assert own > MixtureErrors(std / 1.3, errors.weights, bank).log_likelihood(residual)
 
 
+def test_noise_that_the_input_does_not_show_costs_little_likelihood():
+    bank, weights = small_bank(), random_weights(5, 16, 16)[None]
+    generator = torch.Generator().manual_seed(4)
+    prior = math.log(len(NOISE_SHARES))
+    white = torch.randn(1, 3, 16, 16, generator=generator)
+    independent = -0.5 * float((white.square() + math.log(2 * math.pi)).sum())
+    assert float(log_density(white, weights, bank)) < independent - 10
+    assert float(noisy_log_density(white, weights, bank)) >= independent - prior - 1e-3
+    errors = MixtureErrors(torch.ones(3, 16, 16), weights[0], bank)
+    own = errors.sample(1, generator)
+    without = float(log_density(own, weights, bank))
+    assert without - prior - 1e-2 <= float(noisy_log_density(own, weights, bank)) < without + 1
+
+
+def test_the_density_with_noise_is_the_mean_of_the_densities():
+    bank, weights = small_bank(), random_weights(5, 4, 4)[None]
+    values = torch.randn(1, 3, 4, 4, generator=torch.Generator().manual_seed(5))
+    covariance = block_covariance(weights, bank, bank.correlations())[0].double()
+    flat = values[0].flatten(1).T.flatten().double()
+    densities = [
+        torch.distributions.MultivariateNormal(
+            torch.zeros(48).double(), (1 - share) * covariance + share * torch.eye(48).double()
+        )
+        .log_prob(flat)
+        .exp()
+        for share in NOISE_SHARES
+    ]
+    expected = float(torch.stack(densities).mean().log())
+    assert float(noisy_log_density(values, weights, bank)) == pytest.approx(expected, abs=1e-2)
+
+
 def test_samples_have_the_bars_and_the_variances_of_the_model():
     bank, std = small_bank(), torch.rand(3, 24, 20) + 0.1
     errors = MixtureErrors(std, random_weights(5, 24, 20), bank)
@@ -119,6 +157,18 @@ def test_given_the_input_what_is_left_is_hidden_in_it():
     variance = given.variance_of(box)
     assert float(drawn.var()) == pytest.approx(variance, rel=0.4, abs=ROUNDING_VARIANCE)
     assert float(drawn.mean()) == pytest.approx(expected_sum(given, box), abs=4 * variance**0.5)
+
+
+def test_samples_given_the_input_keep_the_spread_of_the_bars():
+    std = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(1)) / 10 + 0.05
+    blob = torch.ones(1, 3, 3) / 3  # a smooth field, which shrinking by 2 shows for the most part
+    smooth = FieldBank(blob, torch.eye(3)[None])
+    errors = MixtureErrors(std, torch.ones(1, 32, 32), smooth)
+    mean = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(2))
+    given = ErrorsGivenInput(errors, mean, shrink(mean[None], 2)[0], 2)
+    drawn = given.sample(40, torch.Generator().manual_seed(3)) - given.shift
+    assert float((drawn / std).square().mean().sqrt()) == pytest.approx(1, abs=0.03)
+    assert float(shrink(drawn, 2).abs().max()) < 1e-4
 
 
 def test_the_gradient_of_the_log_density_is_that_of_pytorch():

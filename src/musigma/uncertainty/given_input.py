@@ -60,9 +60,15 @@ class ErrorsGivenInput:
         return self.errors.variance_of(hidden) + ROUNDING_VARIANCE * float(rounding)
 
     def sample(self, num_samples: int, generator: torch.Generator) -> Tensor:
-        """Draw errors, ``(num_samples, C, H, W)``; means and samples then give the input back."""
+        """Draw errors, ``(num_samples, C, H, W)``; means and samples then give the input back.
+
+        What shrinking hides is scaled to the size that the bars state. Restored pictures nearly
+        agree with their input, so that the bars are those of the hidden errors.
+        """
         drawn = self.errors.sample(num_samples, generator)
-        return self.shift + without_visible_part(drawn, self.scale)
+        hidden = without_visible_part(drawn, self.scale)
+        missing = (drawn / self.std).square().mean() / (hidden / self.std).square().mean()
+        return self.shift + missing.sqrt() * hidden
 
     def log_likelihood(self, residual: Tensor) -> float:
         """Return the log density of a residual by the model without the input."""

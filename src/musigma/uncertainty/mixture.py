@@ -20,6 +20,15 @@ BLOCK = 16
 """Side of the blocks whose likelihood is computed as a whole."""
 
 BLOCKS_AT_ONCE = 4
+
+NOISE_SHARES = (0.0, 0.2, 1.0)
+"""Shares of the variance of a block that may be noise in the truth, each as likely as the others.
+
+The input does not show such noise, so that its share is unknown, and the likelihood averages over
+it. This costs at most ``log(3) / 768`` nat per value in a block without noise. In return, errors
+that are independent are hardly less likely than by a model that takes all errors as independent.
+"""
+
 MAX_VALUES = 2**23
 """About how many values the variance of a sum may need at a time."""
 
@@ -88,7 +97,8 @@ class MixtureErrors:
         """Return the log density of a residual in nats, divided by its number of values.
 
         The picture is cut into blocks of `BLOCK` pixels, which count as independent of each other.
-        So memory stays fixed, and the density still has an integral of one.
+        So memory stays fixed, and the density still has an integral of one. Each block may have
+        noise in the truth, as `NOISE_SHARES` says.
         """
         field = residual.float() / self.std
         total = -float(self.std.double().log().sum())
@@ -110,7 +120,7 @@ class MixtureErrors:
                     torch.stack(torch.split(each[..., part], width, 2))
                     for each in (values, weights)
                 )
-                total += float(log_density(blocks, shares, self.bank).sum())
+                total += float(noisy_log_density(blocks, shares, self.bank).sum())
         return total
 
 
@@ -214,6 +224,21 @@ def log_density(blocks: Tensor, weights: Tensor, bank: FieldBank) -> Tensor:
         return _gaussian_log_density(values, covariance)
     density: Tensor = _TrainedLogDensity.apply(values, covariance)  # type: ignore[no-untyped-call]
     return density
+
+
+def noisy_log_density(blocks: Tensor, weights: Tensor, bank: FieldBank) -> Tensor:
+    """Return the log density of blocks whose truth has noise of an unknown share, ``(N,)``.
+
+    Every value has a variance of one, so that noise of a share makes of the covariance its mean
+    with the identity. Arguments as for `log_density`.
+    """
+    covariance = block_covariance(weights, bank, bank.correlations())
+    values = blocks.flatten(2).transpose(1, 2).flatten(1)
+    unit = torch.eye(values.shape[1], device=values.device)
+    densities = [
+        _gaussian_log_density(values, torch.lerp(covariance, unit, share)) for share in NOISE_SHARES
+    ]
+    return torch.logsumexp(torch.stack(densities), 0) - math.log(len(densities))
 
 
 def _gaussian_log_density(values: Tensor, covariance: Tensor) -> Tensor:
