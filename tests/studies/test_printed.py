@@ -10,7 +10,7 @@ from musigma.networks import entries
 from musigma.types import ConfigError
 from studies.paper.measurements import RELEASED
 from studies.paper.printed import TABLES, printed_table
-from studies.real_cameras import INPUT
+from studies.measurements.real_cameras import INPUT
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "paper_numbers.json").read_text(encoding="utf-8")
