@@ -8,9 +8,9 @@ import pytest
 from musigma.losses import Objective
 from musigma.networks import entries
 from musigma.types import ConfigError
+from studies.measurements.real_cameras import INPUT
 from studies.paper.measurements import RELEASED
 from studies.paper.printed import TABLES, printed_table
-from studies.measurements.real_cameras import INPUT
 
 GOLDEN = json.loads(
     (Path(__file__).parents[1] / "golden" / "paper_numbers.json").read_text(encoding="utf-8")
