@@ -22,6 +22,8 @@ from studies.training_runs.campaign import Plan, load_campaign
 
 ENTRIES = "realsr-short-"
 COVERAGE_RECORD = "real-coverage.json"
+TITLE = "Real cameras: what l_E gives each network"
+COVERAGE_TITLE = "Real cameras: what the error bars hold"
 _HEADINGS = ("updates", "l1", "gain", "interval for all networks", "p", "p, corrected")
 _GROUPS = {
     "NikonD5500": "City100 Nikon D5500",
@@ -44,7 +46,7 @@ def real_table(record_set: RecordSet, plans: Sequence[Plan] | None = None) -> Ta
     ]
     return Table(
         name="real",
-        title="Real cameras: what l_E gives each network",
+        title=TITLE,
         caption="The paper's full objective against l1 at equal updates, data and seeds; PSNR (dB) "
         "on Y over the middle of 10 pairs of City100 and 16 pairs of the NTIRE 2019 challenge.",
         headings=("network", *_HEADINGS),
@@ -85,7 +87,7 @@ def real_coverage_table(record_set: RecordSet) -> Table:
     missing = "No records yet: `python -m studies.measurements.real_cameras` makes them."
     return Table(
         name="real-coverage",
-        title="Real cameras: what the error bars hold",
+        title=COVERAGE_TITLE,
         caption="Share of the true values inside 90 % intervals that were fitted on ten pairs of "
         "one camera, and the mean width of the intervals in 8-bit levels.",
         headings=("run", "fitted on", *_GROUPS.values()),

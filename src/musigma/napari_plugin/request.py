@@ -64,8 +64,8 @@ def coverages_of(weights: str, scale: int) -> tuple[float, ...]:
     """Return the coverages of shipped weights, by what their file says; usual ones for others.
 
     Example:
-        >>> coverages_of("edsr-baseline", 3), coverages_of("own.safetensors", 2)
-        ((0.9,), (0.5, 0.8, 0.9, 0.95, 0.99))
+        >>> coverages_of("photo", 2), coverages_of("own.safetensors", 2)
+        ((0.5, 0.8, 0.9, 0.95), (0.5, 0.8, 0.9, 0.95, 0.99))
     """
     stored = shipped_metadata(weights, scale).get("calibration")
     return Calibration.from_dict(stored).coverages if stored else COVERAGES
