@@ -4,6 +4,7 @@ import re
 import tarfile
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -402,8 +403,12 @@ def _plan(values: Mapping[str, Any], path: Path) -> Plan:
         raise ConfigError(f"{path}: run {short_repr(values['name'])} lacks 'recipe'")
     for key, value in values.items():
         _check(key, value, f"{path}: run {short_repr(values['name'])}")
-    plan: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-    return Plan(**plan)
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+    plan = Plan(**given)
+    name, number = Counter(plan.names() or [""]).most_common(1)[0]
+    if number > 1:  # one of them would replace the records of the other
+        raise ConfigError(f"{path}: two runs of {plan.name!r} are called {short_repr(name)}")
+    return plan
 
 
 def _check(key: str, value: Any, title: str) -> None:

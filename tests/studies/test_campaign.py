@@ -105,6 +105,8 @@ def test_a_branch_is_there_where_the_objective_needs_one(tmp_path):
         (RUN.replace("minutes = 1", f"minutes = {'1' * 400}"), "minutes must be a number above"),
         (RUN.replace("minutes = 1", f"minutes = {'1' * 5000}"), "is not valid TOML"),
         (RUN.replace("'x'", f"'{'x' * 5000}'"), "up to 100 letters, digits"),
+        (RUN + "\nobjectives = ['l1', 'l1 ']", "two runs of 'x' are called 'x-l1-s0'"),
+        (RUN + "\nrecords = ['a', 'a']", "two runs of 'x' are called 'a'"),
         (RUN + "\nseeds = [1, 1]", "different whole numbers"),
         (f"{RUN}\n{'z' * 5000} = 1", r"a run has no key 'z{77}\.\.\.'"),
         (f"{RUN}\nkeep = '{'z' * 10**5}'", r"keep must be true or false, got 'z{77}\.\.\.'"),

@@ -1,4 +1,5 @@
 import os
+import warnings
 from pathlib import Path
 
 import pytest
@@ -76,10 +77,29 @@ def test_batch_norms_are_folded(stack, first, other, eps, tmp_path):
     theirs.train()(image)  # moves the running means and variances away from 0 and 1
     theirs.eval()
     torch.save({f"{stack}.{k}": v for k, v in weights_of(theirs).items()}, tmp_path / "a.pth")
-    network = load_file(tmp_path / "a.pth").network
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        network = load_file(tmp_path / "a.pth").network
     assert network.build_spec == BuildSpec("dncnn", 1, {"num_layers": 4, "width": 8})
     with torch.inference_mode():
         torch.testing.assert_close(network(image).mean, image - theirs(image))
+
+
+@pytest.mark.parametrize(
+    ("stack", "first", "other"), [("model", False, False), ("dncnn", True, True)]
+)
+def test_batch_norms_of_unknown_origin_are_named(stack, first, other, tmp_path):
+    theirs = nn.Sequential(
+        nn.Conv2d(1, 8, 3, bias=first),
+        nn.ReLU(),
+        nn.Conv2d(8, 8, 3, bias=other),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.Conv2d(8, 1, 3, bias=other),
+    )
+    torch.save({f"{stack}.{k}": v for k, v in weights_of(theirs).items()}, tmp_path / "a.pth")
+    with pytest.warns(UserWarning, match="does not tell what the batch norms of this DnCNN add"):
+        load_file(tmp_path / "a.pth")
 
 
 @pytest.mark.parametrize("other", ["ircnn", "ircnn-colour", "ffdnet", "ffdnet-colour", "drunet"])

@@ -1,6 +1,7 @@
 """DnCNN: a plain stack of convolutions that predicts the noise."""
 
 import re
+import warnings
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,13 @@ EPSILON_OF_AUTHORS = 1e-4
 
 EPSILON_OF_PYTORCH = 1e-5
 """What batch norms add by default, as in SaoYan/DnCNN-PyTorch."""
+
+KNOWN_BIASES = (
+    ("model", True, {True}),  # KAIR
+    ("dncnn", True, {False}),  # DnCNN's own
+    ("dncnn", False, {False}),  # SaoYan/DnCNN-PyTorch
+)
+"""Name of the stack, and whether its first and its other convolutions have biases, by origin."""
 
 
 def plain_stack(
@@ -120,6 +128,26 @@ def fold(state: State) -> dict[str, Tensor]:
     return folded
 
 
+def adapt(state: State) -> dict[str, Tensor]:
+    """Fold the batch norms, and say so where the file does not tell what they add to the variance.
+
+    Such a file has batch norms, and other biases than those of the three known origins.
+    """
+    folded = fold(state)
+    layers = [key for key, value in state.items() if NAME.fullmatch(key) and value.ndim == 4]
+    biases = [key.removesuffix("weight") + "bias" in state for key in layers]
+    stack, first, others = layers[0].split(".")[0], biases[0], set(biases[1:])
+    is_known = (stack, first, others) in KNOWN_BIASES
+    if not is_known and any(key.endswith("running_var") for key in state):
+        warnings.warn(
+            "the file does not tell what the batch norms of this DnCNN add to the variance; "
+            f"{_epsilon(state, layers):g} is taken, and results differ a little if it was another "
+            "number",
+            stacklevel=2,
+        )
+    return folded
+
+
 def _epsilon(state: State, layers: Sequence[str]) -> float:
     """Tell from the first convolution who trained: with the authors' code it has a bias."""
     has_bias = bool(layers) and layers[0].removesuffix("weight") + "bias" in state
@@ -159,5 +187,5 @@ register_variants(
     "Denoising, TIP 2017",
     year=2017,
     recognise=recognise,
-    adapt=fold,
+    adapt=adapt,
 )
