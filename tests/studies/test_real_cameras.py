@@ -141,7 +141,7 @@ def test_gains_on_real_pairs_are_corrected_for_all_networks(tmp_path):
     table = real_table(record_set, plans)
     assert [row.names for row in table.rows] == [("dps",), ("kpn",)]
     updates, l1, gain, joint, p, corrected = (cell.text for cell in table.rows[0].cells)
-    assert updates == "100"
+    assert updates == "600"  # of the recipe
     assert l1 == "28.000"
     # t with 2 degrees of freedom: 4.303 * 0.01 / sqrt(3), and 6.205 for 1 - 0.05 / 2.
     assert gain == "+0.110 (+0.085 to +0.135)"
