@@ -324,7 +324,7 @@ def test_the_mean_over_a_region_has_an_interval_that_grows_with_the_coverage():
     half_width = box.high - box.value
     added = model.std(prediction)[..., 16:28, 8:28].mean()
     assert 0 < box.std < float(added)
-    assert half_width == pytest.approx(box.std * dict(model.require_joint().factors)[0.9])
+    assert half_width == pytest.approx(model.require_joint().half_width(box.std, 0.9), rel=1e-5)
     wider = prediction.mean_over((8, 16, 20, 12), coverage=0.95)
     assert wider.high - wider.value > half_width
     difference = prediction.mean_over((8, 16, 8, 8), minus=(40, 16, 8, 8))

@@ -51,7 +51,8 @@ def factors_by_kind(model: Model) -> dict[str, dict[str, float]]:
 def intervals_of(model: Model, fitted: dict[str, dict[str, float]]) -> dict[str, QuantityIntervals]:
     """Return a metric for each way to make intervals."""
     normal = normal_factor(COVERAGE)
-    metrics = {"joint": QuantityIntervals(factors=model.require_joint().factor(COVERAGE))}
+    joint = model.require_joint()
+    metrics = {"joint": QuantityIntervals(factors=joint.factor(COVERAGE), power=joint.power)}
     for rule in ("independent", "added"):
         metrics[f"{rule}, normal factor"] = QuantityIntervals(rule, factors=normal)
         metrics[f"{rule}, factor for each kind"] = QuantityIntervals(rule, factors=fitted[rule])
@@ -126,6 +127,7 @@ def main(name: str, scale: int, record: Path, *, sets: list[str]) -> None:
             "factors": {str(share): factor for share, factor in joint.factors},
             "factors_by_kind": fitted,
             "fit_images": joint.num_images,
+            "power": joint.power,
             "head_cost": head_cost(model, sets[0]),
         },
     )

@@ -28,6 +28,7 @@ def main(name: str, scale: int, output: Path) -> None:
     )
     fitted, quantities = with_joint_errors(model, dataset, protocols)
     joint = fitted.require_joint()
+    print(f"power {joint.power:g}")
     for share, factor in joint.factors:
         held = quantities.coverage_by_kind(factor)
         print(f"{share:g}: factor {factor:.3f}", {name: round(v, 3) for name, v in held.items()})

@@ -130,7 +130,9 @@ def calibrate(path: Path, step: int) -> None:
     model = replace(model, calibration=calibration)
     fewer = replace(dataset, items=dataset.items[::step])
     fitted, quantities = with_joint_errors(model, fewer, protocols)
-    for share, factor in fitted.require_joint().factors:
+    joint = fitted.require_joint()
+    print(f"power {joint.power:g}")
+    for share, factor in joint.factors:
         held = {name: round(v, 3) for name, v in quantities.coverage_by_kind(factor).items()}
         print(f"{share:g}: factor {factor:.3f}", json.dumps(held))
     fitted.save(path, half=True)

@@ -19,8 +19,11 @@ from musigma.uncertainty.joint_fit import HeldOutErrors
 from musigma.uncertainty.quantities import (
     HeldOutQuantities,
     JointCalibration,
+    fit_power,
     probe_all,
     region_weights,
+    size_of,
+    to_power,
 )
 
 COUNT = pair_classes(2, 2).num_classes
@@ -220,6 +223,15 @@ def test_what_is_stored_is_read_back():
         (("factors",), [[0.9, math.nan]]),
         (("num_images",), 0),
         (("num_images",), "9"),
+        (("power",), 0.0),
+        (("power",), -1.0),
+        (("power",), 1e6),
+        (("power",), math.nan),
+        (("power",), math.inf),
+        (("power",), True),
+        (("power",), "0.9"),
+        (("power",), None),
+        (("power",), [0.9]),
         (("correlation",), []),
         (("correlation", "scale"), 0),
         (("correlation", "scale"), 10**9),
@@ -248,6 +260,76 @@ def test_hostile_tables_are_refused_at_once(path, value):
     target[path[-1]] = value
     with pytest.raises(ConfigError):
         JointCalibration.from_dict(table)
+
+
+def test_a_power_is_stored_and_files_from_before_have_none():
+    former = stored()
+    assert "power" not in former
+    joint = JointCalibration.from_dict(former)
+    assert (joint.power, joint.half_width(0.02, 0.9)) == (1.0, 1.7 * 0.02)
+    later = JointCalibration.from_dict(former | {"power": 0.9})
+    assert later.to_dict() == former | {"power": 0.9}
+    assert JointCalibration.from_dict(later.to_dict()) == later
+    # One level stays as it is; a smaller standard deviation grows, and a larger one shrinks.
+    widths = [later.half_width(std / 255, 0.9) / (1.7 * std / 255) for std in (0.1, 1, 10)]
+    assert widths == pytest.approx([10**0.1, 1, 10**-0.1])
+
+
+def test_the_interval_of_a_sum_is_that_of_the_mean_times_the_number_of_values():
+    joint = JointCalibration(correlation=None, factors=((0.9, 1.7),), num_images=66, power=0.8)
+    errors = StationaryErrors(torch.full((3, 16, 16), 0.1), known_correlation())
+    mean = region_weights((3, 16, 16), (2, 2, 4, 4)) - region_weights((3, 16, 16), (9, 2, 4, 4))
+    widths = [
+        joint.half_width(errors.variance_of(weights) ** 0.5, 0.9, size=size_of(weights))
+        for weights in (mean, 48 * mean, -mean, 0 * mean)
+    ]
+    assert widths[1:] == pytest.approx([48 * widths[0], widths[0], 0], rel=1e-5)
+
+
+@pytest.mark.parametrize("power", [0.7, 0.95, 1.2])
+def test_a_power_that_errors_follow_is_found(power):
+    random = np.random.default_rng(0)
+    stds = np.exp(random.uniform(np.log(1e-3), np.log(0.1), 20_000))
+    # Tails as long as those of Student's distribution with 3 degrees of freedom.
+    errors = stds**power * random.standard_t(3, 20_000)
+    assert fit_power(stds, errors, np.ones(20_000)) == pytest.approx(power, abs=0.03)
+
+
+def test_with_the_power_small_and_large_standard_deviations_are_covered_alike(monkeypatch):
+    monkeypatch.setattr("musigma.uncertainty.quantities.PROBES_PER_IMAGE", 6)
+    none, generator = Correlation.independent(scale=2, radius=1, channels=3), torch.Generator()
+    generator.manual_seed(0)
+
+    def picture(number: int) -> tuple[torch.Tensor, StationaryErrors]:
+        std = torch.full((3, 40, 40), 0.002 * 4 ** (number % 4))
+        field = draw_field((3, 40, 40), none, generator)
+        return to_power(std, 0.8) * field, StationaryErrors(std, none)
+
+    quantities = HeldOutQuantities()
+    for number in range(60):
+        quantities.update(*picture(number), image=str(number))
+    joint = quantities.fit(none)
+    assert joint.power == pytest.approx(0.8, abs=0.03)
+    held: dict[int, list[float]] = {}
+    for number in range(80):
+        for _, probes in probe_all(*picture(number), seed=1000 + number):
+            half_widths = joint.factor(0.9) * to_power(probes.joint_std, joint.power)
+            inside = (probes.joint_errors.abs() <= half_widths).double()
+            held.setdefault(number % 4, []).append(float(inside.mean()))
+    shares = [float(np.mean(rows)) for rows in held.values()]
+    assert np.mean(shares) == pytest.approx(0.91, abs=0.03)
+    assert max(shares) - min(shares) < 0.1
+
+
+def test_a_few_images_fit_no_power(monkeypatch):
+    monkeypatch.setattr("musigma.uncertainty.quantities.PROBES_PER_IMAGE", 2)
+    none, generator = Correlation.independent(scale=2, radius=1, channels=3), torch.Generator()
+    quantities = HeldOutQuantities()
+    for number in range(12):
+        std = torch.full((3, 40, 40), 0.01 * (1 + number))
+        field = std.sqrt() * draw_field((3, 40, 40), none, generator)
+        quantities.update(field, StationaryErrors(std, none), image=str(number))
+    assert quantities.fit(none).power == 1
 
 
 @pytest.mark.parametrize("change", ["missing", "unknown"])

@@ -59,6 +59,15 @@ def test_a_quantile_is_the_factor_of_its_share():
     assert fitted["box 4"] == pytest.approx(normal_factor(0.9), rel=0.15)
 
 
+def test_factors_are_those_on_the_power_of_the_standard_deviation():
+    metric = QuantityIntervals("joint", factors=2.0, power=0.5)
+    errors, stds = torch.tensor([7.9, 8.1]).double() / 255, torch.full((2,), 16 / 255).double()
+    metric.add([("box 4", Probes(errors, errors, stds, stds, stds))])
+    scores = metric.compute()["box 4"]
+    assert (scores.coverage, scores.width) == (0.5, pytest.approx(16.0))
+    assert metric.quantile(1.0)["box 4"] == pytest.approx(8.1 / 4, rel=0.01)
+
+
 def test_the_standard_error_of_a_coverage_is_that_over_images():
     metric, inside = QuantityIntervals("joint", factors=1.0), (0.25, 0.5, 1.0)
     for share in inside:

@@ -23,6 +23,7 @@ from musigma.uncertainty.quantities import (
     Region,
     expected_sum,
     region_weights,
+    size_of,
 )
 
 
@@ -59,7 +60,7 @@ class JointPrediction(Prediction):
         """
         std = self.errors.variance_of(weights) ** 0.5
         share = self.coverage if coverage is None else coverage
-        half_width = self.joint.factor(share) * std
+        half_width = self.joint.half_width(std, share, size=size_of(weights))
         value = float((weights.double() * self.mean[0].double()).sum())
         value += expected_sum(self.errors, weights)
         return Quantity(value, value - half_width, value + half_width, share, std)

@@ -1,13 +1,14 @@
 """Quantities that people read off a picture, such as the mean of a box, and their intervals.
 
 A quantity is a weighted sum of the values of a picture. A joint error model gives its standard
-deviation, and a factor that was fitted on held-out images makes an interval of that.
+deviation. A power and a factor that were fitted on held-out images make an interval of that.
 """
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,6 +23,20 @@ from musigma.uncertainty.methods import COVERAGES, DEFAULT_COVERAGE
 
 PROBES_PER_IMAGE = 12
 """How often each kind of quantity is measured in a held-out image, at random places."""
+
+LEVEL = 1 / 255
+"""The standard deviation that a power leaves as it is: one 8-bit level of a mean."""
+
+POWERS = (0.5, 1.5)
+"""The least and the largest power of a standard deviation."""
+
+SMALLEST = 1e-9
+"""Smaller errors and standard deviations count as this one where their logarithm is taken."""
+
+IMAGES_OF_A_POWER = 50
+"""With fewer held-out images the power stays 1."""
+
+Array = NDArray[np.float64]
 
 
 class Box(NamedTuple):
@@ -115,6 +130,34 @@ def _box_mask(shape: tuple[int, ...], box: tuple[int, ...]) -> Tensor:
     return mask
 
 
+Deviation = TypeVar("Deviation", float, Tensor)
+
+
+def to_power(std: Deviation, power: float) -> Deviation:
+    """Return standard deviations of means to a power, in units of one 8-bit level.
+
+    Example:
+        >>> to_power(LEVEL, 0.9) == LEVEL
+        True
+        >>> round(to_power(16 * LEVEL, 0.5) / LEVEL, 6)
+        4.0
+    """
+    return std if power == 1 else LEVEL * (std / LEVEL) ** power
+
+
+def size_of(weights: Tensor) -> float:
+    """Return the sum of the positive weights or of the negative ones, whichever is larger.
+
+    It is 1 for a mean and for a difference of two means.
+
+    Example:
+        >>> size_of(torch.tensor([0.5, 0.5, -1.0]))
+        1.0
+    """
+    parts = weights.double()
+    return max(float(parts.clamp_min(0).sum()), float(-parts.clamp_max(0).sum()))
+
+
 @dataclass(frozen=True, kw_only=True)
 class JointCalibration:
     """What a weights file says about how errors are correlated.
@@ -122,14 +165,17 @@ class JointCalibration:
     Attributes:
         correlation: Of the errors in units of their calibrated standard deviation; `None` for
             weights with a joint head, which predicts it.
-        factors: Half-width of the interval of a quantity in units of its standard deviation, for
-            each coverage, by increasing coverage.
-        num_images: Number of held-out images that the factors were fitted on.
+        factors: Half-width of the interval of a quantity over its standard deviation to the power,
+            for each coverage, by increasing coverage.
+        num_images: Number of held-out images that power and factors were fitted on.
+        power: Of the standard deviation of a mean, counted in 8-bit levels. Below 1, small standard
+            deviations get wider intervals, and large ones narrower.
     """
 
     correlation: Correlation | None
     factors: tuple[tuple[float, float], ...]
     num_images: int
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse what no fit would give."""
@@ -139,6 +185,11 @@ class JointCalibration:
         grows = list(shares) == sorted(set(shares)) and list(factors) == sorted(factors)
         if not factors or not grows or not 0 < factors[0] <= factors[-1] <= 1e6:
             raise ConfigError("factors of quantities are positive and grow with the coverage")
+        if not POWERS[0] <= self.power <= POWERS[1]:
+            raise ConfigError(
+                f"the power of quantities lies from {POWERS[0]:g} to {POWERS[1]:g}, "
+                f"got {self.power:g}"
+            )
         if self.num_images < 1:
             raise ConfigError(f"a fit takes at least one image, got {self.num_images}")
 
@@ -156,6 +207,18 @@ class JointCalibration:
             )
         return dict(self.factors)[coverage]
 
+    def half_width(self, std: float, coverage: float, *, size: float = 1.0) -> float:
+        """Return the half-width of the interval of a quantity.
+
+        Args:
+            std: Its standard deviation by the joint error model.
+            coverage: One of `coverages`.
+            size: What `size_of` says of its weights. The power is that of the mean, so that the
+                interval of a sum is that of the mean, times the number of values.
+        """
+        factor = self.factor(coverage)
+        return size * factor * to_power(std / size, self.power) if size else 0.0
+
     def promise(self, coverage: float, conditions: str) -> str:
         """Say in one sentence what the intervals of quantities promise, and for which images."""
         return (
@@ -167,12 +230,17 @@ class JointCalibration:
         """Return plain JSON values."""
         factors = [[share, round(factor, 5)] for share, factor in self.factors]
         correlation = self.correlation and self.correlation.to_dict()
-        return {"correlation": correlation, "factors": factors, "num_images": self.num_images}
+        table = {"correlation": correlation, "factors": factors, "num_images": self.num_images}
+        # Programs from before powers can read a file without one.
+        return table if self.power == 1 else table | {"power": self.power}
 
     @classmethod
     def from_dict(cls, data: Any) -> "JointCalibration":
         """Return what `to_dict` described, or say what is wrong with it."""
-        table = checked_table(data, {"correlation", "factors", "num_images"}, "joint errors")
+        keys = {"correlation", "factors", "num_images"}
+        if isinstance(data, Mapping) and "power" in data:
+            keys.add("power")
+        table = checked_table(data, keys, "joint errors")
         try:
             factors = tuple((real(share), real(factor)) for share, factor in table["factors"])
         except (TypeError, ValueError) as error:
@@ -182,6 +250,7 @@ class JointCalibration:
             correlation=None if correlation is None else Correlation.from_dict(correlation),
             factors=factors,
             num_images=whole(table["num_images"]),
+            power=real(table.get("power", 1.0)),
         )
 
 
@@ -275,28 +344,36 @@ def probe_all(residual: Tensor, errors: JointErrors, *, seed: int) -> Iterator[t
 
 
 class HeldOutQuantities:
-    """Errors of quantities in held-out images, in units of their standard deviation.
+    """Errors of quantities in held-out images, with their standard deviations.
 
     Images count alike, and so do the kinds of quantities in an image. The joint model comes from
-    other images, or the promise of the factors is void.
+    other images, or the promise of the factors is void. The power comes from the same images: it is
+    a single number in steps of 0.01, and the factors are fitted after it.
     """
 
     def __init__(self) -> None:
+        self.probes: list[tuple[str, str, Probes]] = []
         self.held_out = HeldOut()
 
     def update(self, residual: Tensor, errors: JointErrors, *, image: str) -> None:
         """Add an image: ``target - mean``, ``(C, H, W)``, and what is known about it."""
-        for name, probes in probe_all(residual, errors, seed=self.held_out.num_images):
-            ratios = (probes.joint_errors / probes.joint_std).float()[None, None, None]
-            nothing, unit = torch.zeros_like(ratios), torch.ones_like(ratios)
-            self.held_out.update(nothing, ratios, unit, image=image, group=name)
+        seed = len({name for name, _, _ in self.probes})
+        measured = probe_all(residual, errors, seed=seed)
+        self.probes += [(image, kind, probes) for kind, probes in measured]
 
     def fit(self, correlation: Correlation | None) -> JointCalibration:
-        """Fit factors by conformal risk control: one for all kinds, for each coverage.
+        """Fit a power, and factors by conformal risk control: one for all kinds, for each coverage.
 
         Args:
             correlation: What the joint model was; `None` for that of a joint head.
         """
+        power = self._fitted_power()
+        self.held_out = HeldOut()
+        for image, kind, probes in self.probes:
+            scaled = to_power(probes.joint_std, power)
+            ratios = (probes.joint_errors / scaled).float()[None, None, None]
+            nothing, unit = torch.zeros_like(ratios), torch.ones_like(ratios)
+            self.held_out.update(nothing, ratios, unit, image=image, group=kind)
         fitted = fit(
             self.held_out,
             "conformal-risk-control",
@@ -309,7 +386,17 @@ class HeldOutQuantities:
             correlation=correlation,
             factors=tuple(factors),
             num_images=self.held_out.num_images,
+            power=power,
         )
+
+    def _fitted_power(self) -> float:
+        counts = Counter(image for image, _, probes in self.probes for _ in probes.errors)
+        if len(counts) < IMAGES_OF_A_POWER:
+            return 1.0
+        shares = [np.full(len(probes.errors), 1 / counts[name]) for name, _, probes in self.probes]
+        stds = torch.cat([probes.joint_std for _, _, probes in self.probes])
+        errors = torch.cat([probes.joint_errors for _, _, probes in self.probes])
+        return fit_power(stds.numpy(), errors.numpy(), np.concatenate(shares))
 
     def coverage_by_kind(self, factor: float) -> dict[str, float]:
         """Return the share of quantities of each kind that an interval of this factor holds."""
@@ -320,6 +407,39 @@ class HeldOutQuantities:
             rows = self.held_out.of_group(name).coverages()
             shares[name] = float(rows[:, position].mean())
         return shares
+
+
+def fit_power(stds: Array, errors: Array, shares: Array) -> float:
+    """Return the power of the standard deviation that a large error grows with.
+
+    This is quantile regression of the logarithm of the error: at the power of the least pinball
+    loss, about a tenth of the errors is larger than a factor times the power of the standard
+    deviation, whether that is small or large.
+
+    Args:
+        stds: Standard deviations of quantities.
+        errors: Their errors.
+        shares: How much each counts.
+
+    Example:
+        >>> stds = np.geomspace(0.001, 0.1, 99)
+        >>> fit_power(stds, 2 * stds**0.8, np.ones(99))
+        0.8
+    """
+    logs = np.log(np.maximum(stds, SMALLEST)), np.log(np.maximum(np.abs(errors), SMALLEST))
+    powers = np.arange(100 * POWERS[0], 100 * POWERS[1] + 1) / 100
+    losses = [_pinball_loss(logs[1] - power * logs[0], shares) for power in powers]
+    return float(powers[int(np.argmin(losses))])
+
+
+def _pinball_loss(values: Array, shares: Array) -> float:
+    """Return the mean pinball loss of the quantile that has the least."""
+    order = np.argsort(values)
+    part = shares[order].cumsum() / shares.sum()
+    first = min(int(np.searchsorted(part, DEFAULT_COVERAGE)), len(values) - 1)
+    above = values - values[order[first]]
+    loss = np.where(above > 0, DEFAULT_COVERAGE * above, (DEFAULT_COVERAGE - 1) * above)
+    return float(shares @ loss / shares.sum())
 
 
 def in_words(quantity: Quantity, *, levels: int = 255) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor
 from musigma.types import ConfigError, ImageError
 from musigma.uncertainty.joint import JointErrors
 from musigma.uncertainty.metrics.histogram import LogHistogram
-from musigma.uncertainty.quantities import Probes, probe_all
+from musigma.uncertainty.quantities import Probes, probe_all, to_power
 
 RULES = ("joint", "independent", "added")
 """How the standard deviation of a quantity is computed: by the joint model, or by a baseline.
@@ -44,14 +44,19 @@ class QuantityIntervals:
         rule: One of `RULES`.
         factors: Factor on the standard deviation for each kind of quantity, or one for all. With
             `None` intervals are not counted, and `quantile` can fit factors.
+        power: Of the standard deviation, as that of a `JointCalibration`; the factors are on it.
     """
 
     def __init__(
-        self, rule: str = "joint", *, factors: float | dict[str, float] | None = None
+        self,
+        rule: str = "joint",
+        *,
+        factors: float | dict[str, float] | None = None,
+        power: float = 1.0,
     ) -> None:
         if rule not in RULES:
             raise ConfigError(f"there is no rule {rule!r}; known: {', '.join(RULES)}")
-        self.rule, self.factors = rule, factors
+        self.rule, self.factors, self.power = rule, factors, power
         self.reset()
 
     def reset(self) -> None:
@@ -69,7 +74,7 @@ class QuantityIntervals:
         rows: dict[str, list[tuple[float, float]]] = {}
         for name, probes in measured:
             error = probes.joint_errors if self.rule == "joint" else probes.errors
-            stds: Tensor = getattr(probes, f"{self.rule}_std")
+            stds = to_power(getattr(probes, f"{self.rule}_std"), self.power)
             ratio = error.abs() / stds
             histogram = LogHistogram(low=2.0**-6, high=2.0**10, num_bins=2**12)
             self.ratios.setdefault(name, histogram).add(ratio)
