@@ -390,7 +390,7 @@ def test_a_second_objective_on_another_scale_is_no_divergence(tmp_path):
 
 def test_a_first_objective_that_diverged_is_not_hidden_by_the_second(tmp_path):
     options = {"learning_rate": 100.0, "schedule": "constant", "warmup": 0.0}
-    recipe = recipe_in(tmp_path, objective="l1 then 1e-9 * l1", closing=0.5, **options)
+    recipe = recipe_in(tmp_path, objective="l1 then 1e-30 * l1", closing=0.5, **options)
     message = r"the training diverged: the loss went from 0\.\d+ to .*; lower learning_rate or set"
     with pytest.raises(TrainingError, match=message):
         train(recipe, tmp_path / "run")
