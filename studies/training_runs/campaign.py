@@ -107,8 +107,12 @@ class Plan:
 
     def names(self) -> list[str]:
         """Return the names of its training records."""
+        return list(self.records) or self.run_names()
+
+    def run_names(self) -> list[str]:
+        """Return the names of its runs, as they follow from its name."""
         runs = product(self.objectives or ("",), self.seeds)
-        return list(self.records) or [_job_name(self.name, *run) for run in runs]
+        return [_job_name(self.name, *run) for run in runs]
 
     def done(self, results: Path) -> int:
         """Return how many of its training records exist."""
@@ -140,6 +144,7 @@ def load_campaign(path: Path, *, only: Sequence[str] | None = None) -> list[Plan
     for name in names:
         if names.count(name) > 1:
             raise ConfigError(f"{path} has two entries called {name!r}")
+    _check_names_differ(plans, path)
     for name in only or ():
         if name not in names:
             raise ConfigError(f"{path} has no entry {name!r}; {nearest(name, names)}")
@@ -409,6 +414,19 @@ def _plan(values: Mapping[str, Any], path: Path) -> Plan:
     if number > 1:  # one of them would replace the records of the other
         raise ConfigError(f"{path}: two runs of {plan.name!r} are called {short_repr(name)}")
     return plan
+
+
+def _check_names_differ(plans: Iterable[Plan], path: Path) -> None:
+    """Refuse two entries with runs of one name: one would replace the records of the other."""
+    owners: dict[str, str] = {}
+    for plan in plans:
+        for name in {*plan.names(), *(plan.run_names() if plan.recipe else ())}:
+            if name in owners:
+                raise ConfigError(
+                    f"{path}: runs of {owners[name]!r} and {plan.name!r} are both called "
+                    f"{short_repr(name)}; rename one of the entries"
+                )
+            owners[name] = plan.name
 
 
 def _check(key: str, value: Any, title: str) -> None:

@@ -323,6 +323,42 @@ def test_an_onnx_file_of_others_is_named(tmp_path):
     line_of(sparse_file(tmp_path / "w.onnx"))
 
 
+@pytest.mark.parametrize("name", ["w.pth", "w.pt", "w.ckpt", "w.safetensors", "w.ONNX", "w.bin"])
+def test_an_onnx_file_under_another_name_is_told_to_be_one(tmp_path, name):
+    path = tmp_path / name
+    for start in (
+        b"\x08\x0a\x12\x07pytorch\x1a\x052.9.0:",  # version, producer, its version, graph
+        b"\x08\x07:\x05\x12\x03net",
+        b"\x08\x0aB\x04\x0a\x00\x10\x15",  # operators alone
+    ):
+        for size in (len(start), 10_000):
+            path.write_bytes(start.ljust(size, b"\0"))
+            assert line_of(path) == f"{name} is an ONNX file; rename it to end in .onnx"
+    assert "is an ONNX file" in line_of(sparse_file(path, b"\x08\x07:"))
+
+
+def test_an_onnx_file_that_was_exported_is_recognized(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    graph = onnx.helper.make_graph([], "g", [], [])
+    onnx.save(onnx.helper.make_model(graph, producer_name="test"), tmp_path / "w.onnx")
+    path = (tmp_path / "w.onnx").rename(tmp_path / "w.pth")
+    assert line_of(path) == "w.pth is an ONNX file; rename it to end in .onnx"
+
+
+def test_other_files_are_not_taken_for_onnx(tmp_path):
+    for name in ("w.pth", "w.safetensors"):
+        for start in (b"", b"\x08", b"\x08\x07", b"\x08\x00:x", b"\x08\xff:x", b"\x08\x07\x00x"):
+            (tmp_path / name).write_bytes(start)
+            assert "ONNX" not in line_of(tmp_path / name)
+    # The size of this header, 0x120708, begins with the bytes of an ONNX file.
+    header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+    content = (0x120708).to_bytes(8, "little") + header.ljust(0x120708) + bytes(4)
+    (tmp_path / "w.safetensors").write_bytes(content)
+    assert list(read_stored_tensors(tmp_path / "w.safetensors").tensors) == ["w"]
+    (tmp_path / "w.pth").write_bytes(content)
+    assert "rename it to end in .safetensors" in line_of(tmp_path / "w.pth")
+
+
 def test_a_specification_that_asks_for_too_much(tmp_path):
     state = network().state_dict()
     for text in (

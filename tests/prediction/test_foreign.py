@@ -70,6 +70,8 @@ def test_files_that_are_no_networks(tmp_path):
     assert "name its function: mine.py:FUNCTION" in refusal(tmp_path / "mine.py")
     (tmp_path / "net.onnx").write_bytes(b"\x08nothing")
     assert "net.onnx is no whole ONNX file" in refusal(tmp_path / "net.onnx")
+    (tmp_path / "net.pth").write_bytes(b"\x08\x07:\x05\x12\x03net")
+    assert "net.pth is an ONNX file; rename it to end in .onnx" in refusal(tmp_path / "net.pth")
     (tmp_path / "net.txt").write_text("text")
     assert "net.txt is no network that can be wrapped" in refusal(tmp_path / "net.txt")
 

@@ -23,6 +23,7 @@ from studies.training_runs.campaign import (
 )
 
 RUN = "[[run]]\nname = 'x'\nwhy = ''\nminutes = 1\nrecipe = 'study'"
+OTHER = RUN.replace("'x'", "'y'")
 OBJECTIVES = ["l1", "expected_l1 + 0.01 * sigma_l1"]
 
 
@@ -107,6 +108,18 @@ def test_a_branch_is_there_where_the_objective_needs_one(tmp_path):
         (RUN.replace("'x'", f"'{'x' * 5000}'"), "up to 100 letters, digits"),
         (RUN + "\nobjectives = ['l1', 'l1 ']", "two runs of 'x' are called 'x-l1-s0'"),
         (RUN + "\nrecords = ['a', 'a']", "two runs of 'x' are called 'a'"),
+        (
+            f"{RUN}\nobjectives = ['l1']\n" + RUN.replace("'x'", "'x-l1'"),
+            "runs of 'x' and 'x-l1' are both called 'x-l1-s0'; rename one",
+        ),
+        (
+            f"{RUN}\n{OTHER}\nrecords = ['x-s0']",
+            "runs of 'x' and 'y' are both called 'x-s0'",
+        ),
+        (
+            f"{RUN}\nrecords = ['a']\n{OTHER}\nrecords = ['x-s0']",
+            "runs of 'x' and 'y' are both called 'x-s0'",
+        ),
         (RUN + "\nseeds = [1, 1]", "different whole numbers"),
         (f"{RUN}\n{'z' * 5000} = 1", r"a run has no key 'z{77}\.\.\.'"),
         (f"{RUN}\nkeep = '{'z' * 10**5}'", r"keep must be true or false, got 'z{77}\.\.\.'"),

@@ -28,6 +28,7 @@ from musigma.training.step import Step
 from musigma.training.trainer import (
     StoppedError,
     TrainingError,
+    check_convergence,
     loop,
     protocol_of,
     stop_signals,
@@ -159,7 +160,7 @@ def test_a_log_with_damaged_lines_does_not_end_a_run(tmp_path, caplog):
     damaged = b'5\n[]\nnull\n{"a": 2}\n{"step": "x", "seconds": 1, "loss": 2}\n\xff\n{"step": 1, "l'
     (tmp_path / "run" / "log.jsonl").write_bytes(damaged)
     train(recipe, tmp_path / "run")
-    assert [line["step"] for line in read_log(tmp_path / "run")] == [5]
+    assert [line["step"] for line in read_log(tmp_path / "run")] == [1, 5]
     assert "7 damaged lines are left out" in caplog.text
 
 
@@ -209,7 +210,7 @@ def test_weights_are_the_averaged_ones(tmp_path):
 
 def test_a_short_run_is_logged_too(tmp_path):
     train(recipe_in(tmp_path, steps=3, log_every=100, save_every=0), tmp_path / "run")
-    assert [line["step"] for line in read_log(tmp_path / "run")] == [3]
+    assert [line["step"] for line in read_log(tmp_path / "run")] == [1, 3]
     assert (tmp_path / "run" / "curves.png").exists()
 
 
@@ -378,14 +379,61 @@ def test_a_loss_that_grew_to_many_times_the_first_is_no_trained_network(tmp_path
     assert not (tmp_path / "run" / "weights.safetensors").exists()
 
 
-def test_a_resumed_run_knows_its_first_loss(tmp_path):
-    recipe = recipe_in(tmp_path)
+def test_a_second_objective_on_another_scale_is_no_divergence(tmp_path):
+    recipe = recipe_in(tmp_path, objective="l2 then 10000 * l1", closing=0.35)
+    folder = tmp_path / "run"
+    train(recipe, folder)
+    losses = {line["step"]: line["loss"] for line in read_log(folder) if "loss" in line}
+    assert list(losses) == [5, 10, 13, 15, 20]  # those of the two objectives are not mixed
+    assert losses[13] < 1 < 100 < losses[15]
+
+
+def test_a_first_objective_that_diverged_is_not_hidden_by_the_second(tmp_path):
+    options = {"learning_rate": 100.0, "schedule": "constant", "warmup": 0.0}
+    recipe = recipe_in(tmp_path, objective="l1 then 1e-30 * l1", closing=0.5, **options)
+    message = r"the training diverged: the loss went from 0\.\d+ to .*; lower learning_rate or set"
+    with pytest.raises(TrainingError, match=message):
+        train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run" / "weights.safetensors").exists()
+
+
+def test_a_likelihood_near_zero_is_not_taken_for_a_small_loss(tmp_path):
+    recipe = small_recipe(objective="gaussian_nll", sigma=True)
     with RunLog(tmp_path / "run", recipe, writes=True) as run_log:
-        assert run_log.first_loss is None
+        step = small_step(recipe)
+        for first in (1e-3, -1.0):
+            run_log.first_losses = {0: first}
+            for loss in (-5.0, 0.5, 90.0):
+                check_convergence(loss, step, 0, run_log)
+            with pytest.raises(TrainingError, match="to 1e\\+14; no weights"):
+                check_convergence(1e14, step, 0, run_log)
+
+
+def test_a_resumed_run_knows_its_first_losses(tmp_path):
+    recipe, folder = recipe_in(tmp_path), tmp_path / "run"
+    with RunLog(folder, recipe, writes=True) as run_log:
+        assert run_log.first_losses == {}
         for step, loss in ((5, 0.25), (10, 0.125)):
             run_log.log(step, Clock(recipe), loss=loss)
-    with RunLog(tmp_path / "run", recipe, writes=True) as run_log:
-        assert run_log.first_loss == 0.25
+    with RunLog(folder, recipe, writes=True) as run_log:
+        assert run_log.first_losses == {0: 0.25}  # of a log from before the first step was logged
+        run_log.log_first_loss(1, Clock(recipe), 0, 0.5)
+        run_log.log_first_loss(11, Clock(recipe), 1, float("nan"))
+        run_log.log_first_loss(12, Clock(recipe), 1, 7.0)
+    with RunLog(folder, recipe, writes=True) as run_log:
+        assert run_log.first_losses == {0: 0.5, 1: 7.0}
+
+
+def test_a_resumed_run_is_compared_with_its_first_step(tmp_path, monkeypatch):
+    """The mean of the first logged steps may be large already."""
+    options = {"learning_rate": 100.0, "schedule": "constant", "warmup": 0.0}
+    recipe = recipe_in(tmp_path, log_every=10, **options)
+    with monkeypatch.context() as patch:
+        send_signal_at(patch, 10)
+        with pytest.raises(StoppedError):
+            train(recipe, tmp_path / "run")
+    with pytest.raises(TrainingError, match=r"the loss went from 0\.\d+ to "):
+        train(recipe, tmp_path / "run", resume=True)
 
 
 def test_a_budget_in_seconds_counts_all_parts(tmp_path, monkeypatch):

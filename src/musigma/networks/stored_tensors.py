@@ -33,6 +33,10 @@ _MAX_LINE = 1000
 
 _HDF5, _ZIP, _PICKLE = b"\x89HDF\r\n\x1a\n", b"PK\x03\x04", b"\x80"
 
+_ONNX_VERSIONS = range(1, 32)
+_ONNX_FIELDS = b"\x12\x1a\x22\x28\x32\x3a\x42\x72"
+"""What an ONNX file can have behind its version: texts, a number, the graph and metadata."""
+
 _ADVICE = "load its weights with the program that wrote it, and save them as safetensors"
 _SAVE_STATE = "save its state dict: torch.save(torch.jit.load(FILE).state_dict(), 'weights.pth')"
 
@@ -60,7 +64,7 @@ def read_stored_tensors(path: Path) -> StoredTensors:
     except OSError as error:
         raise WeightsError(f"{path} could not be read ({error.strerror})") from error
     if path.suffix == ".safetensors":
-        state, metadata = _read_safetensors(path)
+        state, metadata = _read_safetensors(path, start)
         tensors = clean_keys(state)
     else:
         _check_format(path, start)
@@ -137,7 +141,27 @@ def _check_format(path: Path, start: bytes) -> None:
     if start[8:9] == b"{" and start[9:10] in (b'"', b"}"):
         raise WeightsError(f"{path.name} is a safetensors file; rename it to end in .safetensors")
     if not start.startswith((_ZIP, _PICKLE)):
-        raise _damaged(path)
+        raise _named_onnx(path) if _is_onnx(start) else _damaged(path)
+
+
+def refuse_onnx(path: Path) -> None:
+    """Refuse an ONNX file whose name does not say that it is one."""
+    if _is_onnx(_start_of(path)):
+        raise _named_onnx(path)
+
+
+def _is_onnx(start: bytes) -> bool:
+    """Return whether a file begins as ONNX files do: with a small version and a field of a model.
+
+    A safetensors file whose size of the header has the same bytes has a brace behind that size.
+    """
+    if len(start) < 4 or start[8:9] == b"{":
+        return False
+    return start[0] == 8 and start[1] in _ONNX_VERSIONS and start[2] in _ONNX_FIELDS
+
+
+def _named_onnx(path: Path) -> WeightsError:
+    return WeightsError(f"{path.name} is an ONNX file; rename it to end in .onnx")
 
 
 def _damaged(path: Path) -> WeightsError:
@@ -146,7 +170,7 @@ def _damaged(path: Path) -> WeightsError:
     )
 
 
-def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def _read_safetensors(path: Path, start: bytes) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             keys = list(file.keys())
@@ -155,6 +179,8 @@ def _read_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             stored = (file.metadata() or {}).get("musigma")
             state = {key: file.get_tensor(key) for key in keys}
     except (SafetensorError, OSError) as error:
+        if _is_onnx(start):
+            raise _named_onnx(path) from error
         reason = first_line(error)
         raise WeightsError(f"{path.name} is not a whole safetensors file: {reason}") from error
     return state, {} if stored is None else parse_metadata(path.name, stored)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
@@ -18,14 +19,17 @@ from musigma.training.schedule import Clock
 from musigma.types import ConfigError
 
 LOG = "log.jsonl"
+_FIRST_LOSS = ("first_loss", "first_closing_loss")
+"""Names in the log, by the number of the objective."""
+
 log = logging.getLogger(__name__)
 
 
 class RunLog:
     """Writes ``log.jsonl``, a progress line, and TensorBoard events where that is installed.
 
-    While it is open, no other run can open the log of the same folder. It knows the first loss and
-    the best validation of the run, also of a run that is resumed.
+    While it is open, no other run can open the log of the same folder. It knows the first loss with
+    each objective and the best validation of the run, also of a run that is resumed.
 
     Args:
         folder: Folder of the run.
@@ -38,7 +42,7 @@ class RunLog:
         self.last: tuple[int, float] | None = None
         self.psnr: float | None = None
         self.best_psnr: float | None = None
-        self.first_loss: float | None = None
+        self.first_losses: dict[int, float] = {}
         self.progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
@@ -60,8 +64,7 @@ class RunLog:
             self._lock = _lock(self.folder / LOG)
             _end_last_line(self.folder / LOG)
             lines = read_log(self.folder)  # of the run that is resumed
-            losses = _curve(lines, "loss")
-            self.first_loss = losses[0][1] if losses else None
+            self.first_losses = _first_losses(lines)
             self.best_psnr = max((psnr for _, psnr in psnr_curve(lines)), default=None)
             self.board = _tensorboard(self.folder)
             self.progress.start()
@@ -108,6 +111,15 @@ class RunLog:
             parts.append(f"{speed:.0f} patches/s")
         done = min(clock.progress(step), 1.0)
         self.progress.update(self.task, description="  ".join(parts), completed=done)
+
+    def log_first_loss(self, step: int, clock: Clock, phase: int, loss: float) -> None:
+        """Remember and write the loss of the first step with an objective, if it is finite."""
+        if not math.isfinite(loss):
+            return
+        self.first_losses[phase] = loss
+        if self.writes:
+            seconds = round(clock.seconds, 3)
+            self._append({"step": step, "seconds": seconds, _FIRST_LOSS[phase]: loss})
 
     def note(self, text: str) -> None:
         """Write a sentence to the log and above the progress line."""
@@ -198,6 +210,14 @@ def psnr_curve(lines: list[dict[str, Any]]) -> list[tuple[int, float]]:
 def _curve(lines: list[dict[str, Any]], name: str) -> list[tuple[int, float]]:
     """Return a number over the steps; of a step that was done twice the later number counts."""
     return sorted({line["step"]: line[name] for line in lines if name in line}.items())
+
+
+def _first_losses(lines: list[dict[str, Any]]) -> dict[int, float]:
+    """Return the first loss with each objective; older logs have the mean of several steps only."""
+    curves = [_curve(lines, name) for name in _FIRST_LOSS]
+    curves[0] = curves[0] or _curve(lines, "loss")
+    firsts = {phase: curve[0][1] for phase, curve in enumerate(curves) if curve}
+    return {phase: loss for phase, loss in firsts.items() if math.isfinite(loss)}
 
 
 def _lock(path: Path) -> IO[bytes]:

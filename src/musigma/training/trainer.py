@@ -33,10 +33,13 @@ WEIGHTS = "weights.safetensors"
 BEST = "best.safetensors"
 
 DIVERGED = 100
-"""A run has diverged if its last loss exceeds the first one by this factor."""
+"""A run has diverged if the last loss of an objective exceeds the first one by this factor."""
 
 SMALL_LOSS = 1e-3
 """A first loss below this counts as this: a fraction of a level of 255."""
+
+SMALL_SIGMA_LOSS = 1.0
+"""The same for objectives with sigma, which may be logarithms: one near zero is not a small one."""
 
 
 class TrainingError(MusigmaError):
@@ -106,14 +109,16 @@ def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
         progress, stop = largest_over_processes(clock.progress(last_log), stop_signal())
         while progress < 1 and not stop:
             before = progress
+            phase = phase_at(step, progress)
             step.closing.fill_(is_closing(recipe, progress))
             step(clock.learning_rate(step.steps_done, progress))
             done = step.steps_done
-            if run_log.first_loss is None:
-                run_log.first_loss = step.loss_sum.item()  # of this step alone
+            if phase not in run_log.first_losses:
+                run_log.log_first_loss(done, clock, phase, step.loss_sum.item())
             progress, stop = largest_over_processes(clock.progress(done), stop_signal())
+            ends_phase = progress >= 1 or phase_at(step, progress) != phase
             validates = progress < 1 and validation_is_due(recipe, done, before, progress)
-            if validates or _is_due(done, recipe.log_every) or progress >= 1 or stop:
+            if validates or _is_due(done, recipe.log_every) or ends_phase or stop:
                 loss = step.read_loss(done - last_log)
                 if not math.isfinite(loss):
                     last_log = roll_back(step, clock, run_log)
@@ -121,8 +126,8 @@ def loop(step: Step, clock: Clock, run_log: RunLog) -> None:
                     continue
                 run_log.log(done, clock, loss=loss)
                 last_log = done
-                if progress >= 1:
-                    check_convergence(loss, run_log)
+                if ends_phase:
+                    check_convergence(loss, step, phase, run_log)
             if validates:
                 validate_and_log(step, clock, run_log)
             if _is_due(done, recipe.save_every):
@@ -138,14 +143,28 @@ def validation_is_due(recipe: Recipe, step: int, before: float, progress: float)
     return _is_due(step, recipe.validate_every) or int(progress * parts) > int(before * parts)
 
 
-def check_convergence(loss: float, run_log: RunLog) -> None:
-    """Refuse to call a run trained whose loss has grown to many times the first one.
+def phase_at(step: Step, progress: float) -> int:
+    """Return which objective of a run counts: 0, or 1 for the second one of a run with two."""
+    return int(len(step.objectives) > 1 and is_closing(step.recipe, progress))
+
+
+def check_convergence(loss: float, step: Step, phase: int, run_log: RunLog) -> None:
+    """Refuse to go on from an objective whose loss has grown to many times its first one.
 
     Such a loss is finite, so that `roll_back` does not see it, but the weights are of no use. A run
-    that keeps its best weights has better ones.
+    that keeps its best weights has better ones. Each objective is compared with itself, because
+    the second one may be much larger than the first.
+
+    Args:
+        loss: Mean over the last steps with this objective.
+        step: Has the objectives.
+        phase: Which objective it is.
+        run_log: Knows the first loss.
     """
-    first = run_log.first_loss
-    if first is not None and loss > DIVERGED * max(abs(first), SMALL_LOSS):
+    first = run_log.first_losses.get(phase, math.inf)
+    small = SMALL_SIGMA_LOSS if step.objectives[phase].needs_sigma else SMALL_LOSS
+    has_diverged = loss > DIVERGED * max(abs(first), small)
+    if any(largest_over_processes(has_diverged)):
         if run_log.recipe.keep_best:
             run_log.note(f"the training diverged (loss {loss:.3g}); the best weights are kept")
             return

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from musigma.networks.black_box import Function
-from musigma.networks.stored_tensors import read_stored_tensors
+from musigma.networks.stored_tensors import read_stored_tensors, refuse_onnx
 from musigma.prediction.foreign.python_function import function_of
 from musigma.types import ConfigError, WeightsError, first_line
 
@@ -43,6 +43,7 @@ def open_spandrel(path: Path) -> Callable[[float], Function]:
 
     The file is read as all weights files are, without running code; spandrel only gets the tensors.
     """
+    refuse_onnx(path)
     if path.suffix.lower() not in WEIGHTS_SUFFIXES:
         raise ConfigError(
             f"{path.name} is no network that can be wrapped; give an ONNX file, a TorchScript "
