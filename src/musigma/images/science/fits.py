@@ -38,9 +38,14 @@ _OUTDATED = ("DATAMIN", "DATAMAX", "CHECKSUM", "DATASUM", "EXTNAME", "INHERIT", 
 _TABLES = re.compile(r"(CPDIS|CQDIS|D2IMDIS)\d")
 _TABLE_AXIS = re.compile(r"CTYPE\d+[A-Z]?")
 _BLOCK = 2880
-_MAX_AXES = 999
+_MAX_COUNT = 999
+"""FITS allows no more axes and no more columns than this."""
+_COUNTS = {b"NAXIS": "axes", b"ZNAXIS": "axes", b"TFIELDS": "columns"}
 _MAX_BYTES = 2**60
-_SIZE_CARD = re.compile(rb"(NAXIS\d{0,3}|BITPIX|PCOUNT|GCOUNT) *= *(-?\d{1,40})")
+_SIZE_CARD = re.compile(
+    rb"(?:HIERARCH +)?(NAXIS\d{0,3}|ZNAXIS|TFIELDS|BITPIX|PCOUNT|GCOUNT) *= *([+-]?\d+)",
+    re.IGNORECASE,
+)
 _COEFFICIENT = re.compile(r"(?:A|B|AP|BP)_(\d)_(\d)")
 _MATRIX = re.compile(r"(CD|PC)(\d)_(\d)([A-Z]?)")
 _AXIS = re.compile(r"(?:CRPIX|CRVAL|CDELT|CTYPE)[12]([A-Z]?)")
@@ -75,7 +80,7 @@ def read(path: Path, check: Check) -> ScienceImage:
 
     with _quiet():
         try:
-            _check_axes(path)
+            _check_counts(path)
             file = fits.open(path.absolute(), do_not_scale_image_data=True, memmap=True)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise unreadable(path, "FITS", error) from error
@@ -83,17 +88,19 @@ def read(path: Path, check: Check) -> ScienceImage:
             return _opened(path, file, check)
 
 
-def _check_axes(path: Path) -> None:
-    """Refuse a part with more axes than FITS allows, over which astropy would take very long."""
+def _check_counts(path: Path) -> None:
+    """Refuse a part with more axes or columns than FITS allows: astropy counts through them all."""
     with path.open("rb") as stream:
         while block := stream.read(_BLOCK):
             numbers: dict[bytes, int] = {}
             while block:
                 cards = [block[start : start + 80] for start in range(0, len(block), 80)]
-                found = [match for card in cards if (match := _SIZE_CARD.match(card))]
-                numbers |= {match[1]: int(match[2]) for match in found}
-                if numbers.get(b"NAXIS", 0) > _MAX_AXES:
-                    raise ValueError(f"it declares {numbers[b'NAXIS']} axes, more than {_MAX_AXES}")
+                for match in filter(None, map(_SIZE_CARD.match, cards)):
+                    key, number = match[1].upper(), int(match[2])
+                    if key in _COUNTS and number > _MAX_COUNT:
+                        text = f"it declares {number} {_COUNTS[key]}"
+                        raise ValueError(f"{text}, more than {_MAX_COUNT}")
+                    numbers.setdefault(key, number)  # of two cards, the first one counts
                 block = b"" if b"END" in [card.rstrip() for card in cards] else stream.read(_BLOCK)
             stream.seek(-(-_data_bytes(numbers) // _BLOCK) * _BLOCK, 1)
 
