@@ -27,6 +27,10 @@ POLICY = (
 )
 """The browser is told to fetch nothing from other hosts."""
 
+READ_BYTES = 2**25
+READ_SECONDS = 30.0
+"""How much of a refused request is read, and how long, before it is answered."""
+
 HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
@@ -60,6 +64,7 @@ class Gate:
             return
         refusal = self.refusal(scope)
         if refusal is not None:
+            await _read_rest(receive)
             await _answer(send, *refusal)
             return
         await self._pass(scope, receive, send)
@@ -132,6 +137,7 @@ class Gate:
         except TooLargeError as error:
             if started:
                 raise
+            await _read_rest(receive)
             await _answer(send, error.status, str(error), {"connection": "close"})
 
 
@@ -155,6 +161,24 @@ def _cookie(headers: dict[str, str]) -> str:
 
 def _encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(key.encode(), value.encode("latin-1")) for key, value in headers.items()]
+
+
+async def _read_rest(receive: Receive) -> None:
+    """Read what a refused client sends, within limits.
+
+    Most clients look for an answer only after they have sent everything. If the connection is
+    closed before, they report a broken pipe instead of the refusal.
+    """
+    with suppress(asyncio.TimeoutError):
+        await asyncio.wait_for(_read(receive, READ_BYTES), READ_SECONDS)
+
+
+async def _read(receive: Receive, max_bytes: int) -> None:
+    num_bytes, more = 0, True
+    while more and num_bytes < max_bytes:
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        more = bool(message.get("more_body", False))
 
 
 async def _answer(send: Send, status: int, text: str, headers: dict[str, str]) -> None:
