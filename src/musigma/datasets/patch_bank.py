@@ -5,6 +5,7 @@ carried along. So a resumed run goes on with the very patches it would have had,
 take the same ones, and several processes share a batch by taking different numbers of it.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,12 +37,14 @@ class Patches(NamedTuple):
         noise_level: Standard deviation of the noise of each patch in 8-bit levels, ``(N,)``, where
             white noise is all that was done to it; else `None`.
         counted: 1 where the loss counts and 0 elsewhere, as the target; `None` for everywhere.
+        taught: What a teacher predicts for the input, as the target, where the bank holds it.
     """
 
     degraded: Tensor
     target: Tensor
     noise_level: Tensor | None
     counted: Tensor | None = None
+    taught: Tensor | None = None
 
 
 class RawPatches(NamedTuple):
@@ -50,10 +53,12 @@ class RawPatches(NamedTuple):
     Attributes:
         pixels: Targets and their margins as bytes, ``(N, H, W, C)``.
         draws: Uniform numbers in ``[0, 1)`` that decide the degradation, ``(N, num_draws)``.
+        taught: Predictions of a teacher as bytes, without margins; empty if the bank has none.
     """
 
     pixels: Tensor
     draws: Tensor
+    taught: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +81,8 @@ class Bank:
         drawn_every: One patch in this many comes from them.
         candidates: Places that are drawn for a patch, of which the most detailed is taken.
         detail: Of each place, where there are several candidates.
+        taught: What a teacher predicts for every image, as `values`, one row for each way in which
+            the grid of the input can lie on the image; `None` without a teacher.
     """
 
     values: Tensor
@@ -90,6 +97,7 @@ class Bank:
     drawn_every: int = 1
     candidates: int = 1
     detail: DetailTable | None = None
+    taught: Tensor | None = None
 
     @property
     def num_images(self) -> int:
@@ -133,7 +141,7 @@ class Bank:
         image, row, column = self._best_place(key, numbers)
         margin = self.degradation.margin
         order = below(len(self.orders), splitmix64(key + 4))
-        pixels = self._gather(
+        where = self._positions(
             image,
             row - margin,
             column - margin,
@@ -141,7 +149,18 @@ class Bank:
             order=order,
             size=self._side + 2 * margin,
         )
-        return RawPatches(pixels, uniform(key, self.degradation.num_draws, first=5))
+        draws = uniform(key, self.degradation.num_draws, first=5)
+        return RawPatches(self.values[where], draws, self._taught_at(where, row, column))
+
+    def _taught_at(self, where: Tensor, row: Tensor, column: Tensor) -> Tensor:
+        """Gather the predictions of the teacher whose grid of the input is that of the patches."""
+        if self.taught is None:
+            return self.values[:0]
+        margin, step = self.degradation.margin, grid_step(self.degradation.scale)
+        across = self.degradation.scale // step
+        which = row // step % across * across + column // step % across
+        where = where[:, margin : margin + self._side, margin : margin + self._side]
+        return self.taught.view(-1)[which.view(-1, 1, 1, 1) * len(self.values) + where]
 
     @property
     def _side(self) -> int:
@@ -176,11 +195,14 @@ class Bank:
 
     def _start(self, last: Tensor, key: Tensor) -> Tensor:
         grid = self.degradation.grid
+        if self.taught is not None:
+            grid = math.lcm(grid, grid_step(self.degradation.scale))
         return below(last // grid + 1, key) * grid
 
-    def _gather(
+    def _positions(
         self, image: Tensor, row: Tensor, column: Tensor, *, turn: Tensor, order: Tensor, size: int
     ) -> Tensor:
+        """Return where in the bytes of the bank each value of the patches is."""
         side = torch.arange(size, device=self.device)
         down, right = side.view(1, -1, 1), side.view(1, 1, -1)
         bit = [((turn >> k) & 1).bool().view(-1, 1, 1) for k in range(3)]
@@ -192,7 +214,16 @@ class Bank:
         right = _mirrored(column.view(-1, 1, 1) + right, width)
         channel = self.orders[order]
         pixel = self.offsets[image].view(-1, 1, 1) + (down * width + right) * channel.shape[1]
-        return self.values[pixel.unsqueeze(-1) + channel.view(len(channel), 1, 1, -1)]
+        return pixel.unsqueeze(-1) + channel.view(len(channel), 1, 1, -1)
+
+
+def grid_step(scale: int) -> int:
+    """Return the step between the places at which patches with a teacher's prediction begin.
+
+    It divides the scale. The grid of the input then lies on an image in 4 ways at x2 and x4, and in
+    9 at x3.
+    """
+    return max(1, scale // 2)
 
 
 def to_patches(raw: RawPatches, degradation: Degradation) -> Patches:
@@ -207,6 +238,7 @@ def to_patches(raw: RawPatches, degradation: Degradation) -> Patches:
         target.contiguous(memory_format=torch.channels_last),
         degradation.noise_level(raw.draws),
         None if counted is None else _without_border(counted, margin),
+        raw.taught.float().div(255).permute(0, 3, 1, 2) if len(raw.taught) else None,
     )
 
 

@@ -50,11 +50,17 @@ class Loss(nn.Module, ABC):
         *,
         degraded: Tensor | None = None,
         counted: Tensor | None = None,
+        taught: Predicted | None = None,
         generator: Generator | None = None,
     ) -> Tensor:
         """Return the sum of `parts`, a scalar. The arguments are those of `parts`."""
         parts = self.parts(
-            prediction, target, degraded=degraded, counted=counted, generator=generator
+            prediction,
+            target,
+            degraded=degraded,
+            counted=counted,
+            taught=taught,
+            generator=generator,
         )
         return torch.stack(list(parts.values())).sum()
 
@@ -65,6 +71,7 @@ class Loss(nn.Module, ABC):
         *,
         degraded: Tensor | None = None,
         counted: Tensor | None = None,
+        taught: Predicted | None = None,
         generator: Generator | None = None,
     ) -> dict[str, Tensor]:
         """Return what each term adds to the loss, by name, as scalars that stay on the device.
@@ -74,6 +81,7 @@ class Loss(nn.Module, ABC):
             target: The true image.
             degraded: The input of the network, for a teacher; other losses ignore it.
             counted: 1 where the loss counts and 0 elsewhere, as the target; by default everywhere.
+            taught: What the teacher predicts, where that is known; by default it is asked.
             generator: Source of random draws; by default PyTorch's global generator.
         """
         mean, sigma = _as_prediction(prediction)
@@ -83,6 +91,8 @@ class Loss(nn.Module, ABC):
             images = {"mean": mean, "target": target, "sigma": sigma}
             if loss.teacher is not None:
                 answer = next((known for module, known in asked if module is loss.teacher), None)
+                if answer is None and taught is not None:
+                    answer = _as_prediction(taught)
                 if answer is None:
                     answer = _ask(loss.teacher, degraded, loss.name)
                     asked.append((loss.teacher, answer))

@@ -67,6 +67,8 @@ class Recipe:
             the second one closes the run.
         closing: Share of the budget for the second objective, where there are two.
         teacher: Weights file or name of a frozen teacher, for objectives that compare with one.
+        teach_once: Whether the teacher looks at the whole training images once, before the first
+            step, instead of at the patches of each step. The inputs must be the bicubic ones.
         start_from: Weights file or name to start from, such as x2 for x3 and x4.
         keep_mean: Whether the mean of these weights stays as it is, to the bit, and only the sigma
             branch learns: an error bar for a network that is trained already.
@@ -129,6 +131,7 @@ class Recipe:
     sigma_width: int = 160
     closing: float = 0.2
     teacher: str = ""
+    teach_once: bool = False
     start_from: str = ""
     keep_mean: bool = False
     shrink: tuple[float, ...] = ()
@@ -285,6 +288,13 @@ class Recipe:
             raise ConfigError(f"a run has one or two objectives, got {len(parts)}")
         for part in parts:
             self._check_phase(part)
+        if self.teach_once and not self.teacher:
+            raise ConfigError("teach_once needs a teacher")
+        if self.teach_once and (self.scale == 1 or self.degrade or self.noise_std):
+            raise ConfigError(
+                "teach_once needs inputs that follow from the images alone: the bicubic ones of a "
+                "network that enlarges, so leave degrade out"
+            )
 
     def _check_phase(self, objective: str) -> None:
         # Only the text is checked here, so any module can stand in for the teacher.

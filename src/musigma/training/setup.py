@@ -23,6 +23,7 @@ from musigma.training.recipe import DRAWN_SHAPES, Recipe, default_values
 from musigma.training.run_log import RunLog
 from musigma.training.schedule import Clock
 from musigma.training.step import Step
+from musigma.training.teaching import taught
 from musigma.types import ConfigError, DataError, MusigmaError
 
 CHANGEABLE = {
@@ -32,7 +33,7 @@ CHANGEABLE = {
 
 BANK_KEYS = (
     *("data", "shrink", "scale", "patch", "channels", "swap_channels"),
-    *("degrade", "low", "noise_std", "drawn_every", "candidates"),
+    *("degrade", "low", "noise_std", "drawn_every", "candidates", "teacher", "teach_once"),
 )
 """The keys of a recipe that decide its patch bank. Runs that agree in them can share one."""
 
@@ -231,7 +232,7 @@ def load_bank(recipe: Recipe, device: torch.device, run_log: RunLog | None = Non
             channels=recipe.channels,
             device=device,
         )
-    return build_bank(
+    bank = build_bank(
         images,
         degradation=recipe.degradation,
         patch=recipe.patch,
@@ -241,6 +242,10 @@ def load_bank(recipe: Recipe, device: torch.device, run_log: RunLog | None = Non
         drawn_every=recipe.drawn_every,
         candidates=recipe.candidates,
     )
+    if recipe.teach_once:
+        teacher = load_weights(recipe.teacher, recipe.scale).network
+        bank = taught(bank, teacher, progress=run_log.loading if run_log else None)
+    return bank
 
 
 def load_training_images(recipe: Recipe, run_log: RunLog | None = None) -> list[Tensor]:

@@ -210,7 +210,13 @@ class Step:
         mean, sigma = prediction
         prediction = Prediction(mean.float(), None if sigma is None else sigma.float())
         losses = [
-            objective(prediction, patches.target, degraded=degraded, counted=patches.counted)
+            objective(
+                prediction,
+                patches.target,
+                degraded=degraded,
+                counted=patches.counted,
+                taught=patches.taught,
+            )
             for objective in self.objectives
         ]
         # A captured step cannot branch, so it computes both; the other one has the weight 0.
