@@ -32,6 +32,7 @@ NOT_SHARED = ("patch", "teacher")
 def save_bank(path: Path, recipe: Recipe, device: torch.device) -> None:
     """Load the training data of a recipe and write it, with the predictions of its teacher."""
     bank = load_bank(recipe, device)
+    torch.serialization.set_crc32_options(False)  # checksums of gigabytes take longer than to write
     torch.save({"key": _key(recipe), "bank": bank}, path)
 
 

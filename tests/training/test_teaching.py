@@ -13,7 +13,6 @@ from musigma.training.teaching import taught
 from musigma.types import ConfigError, Prediction
 
 
-
 class Bilinear(torch.nn.Module):
     """A teacher that turns with its input, so that it can be asked about turned patches."""
 

@@ -53,8 +53,10 @@ def _predict(
 ) -> None:
     """Write the predictions for a grid that begins at a row and a column."""
     scale = bank.degradation.scale
-    height, width = ((side - start) // scale * scale for side, start in
-                     zip(images.shape[-2:], (top, left), strict=True))
+    height, width = (
+        (side - start) // scale * scale
+        for side, start in zip(images.shape[-2:], (top, left), strict=True)
+    )
     inside = (..., slice(top, top + height), slice(left, left + width))
     target = images[inside].float().div(255).contiguous(memory_format=torch.channels_last)
     draws = torch.zeros(len(images), bank.degradation.num_draws, device=images.device)
