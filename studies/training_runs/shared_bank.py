@@ -31,7 +31,9 @@ NOT_SHARED = ("patch", "teacher")
 
 def save_bank(path: Path, recipe: Recipe, device: torch.device) -> None:
     """Load the training data of a recipe and write it, with the predictions of its teacher."""
+    start = time.perf_counter()
     bank = load_bank(recipe, device)
+    _report(start, f"{bank.num_images} images, {bank.num_bytes / 1e9:.1f} GB, are ready")
     torch.serialization.set_crc32_options(False)  # checksums of gigabytes take longer than to write
     torch.save({"key": _key(recipe), "bank": bank}, path)
 
@@ -56,6 +58,10 @@ def train(path: Path, recipe: Recipe, folder: Path, device: torch.device) -> Pat
         return finish(step, clock, run_log)
 
 
+def _report(start: float, text: str) -> None:
+    print(f"{time.perf_counter() - start:.0f} s: {text}", file=sys.stderr, flush=True)
+
+
 def _key(recipe: Recipe) -> dict[str, str]:
     return {name: str(getattr(recipe, name)) for name in BANK_KEYS if name not in NOT_SHARED}
 
@@ -76,8 +82,10 @@ def main() -> None:
     if args.action == "save":
         save_bank(args.bank, recipe, device)
     else:
+        if args.output is None:
+            parser.error("train needs -o, the folder of the run")
         train(args.bank, recipe, args.output, device)
-    print(f"{args.action}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+    _report(start, f"end of {args.action}")
 
 
 if __name__ == "__main__":

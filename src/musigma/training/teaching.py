@@ -14,6 +14,7 @@ from torch import Tensor
 
 from musigma.datasets.patch_bank import Bank, grid_step
 from musigma.functional.color import to_uint8
+from musigma.functional.geometry import pad
 from musigma.networks import Network
 
 MAX_PIXELS = 2**20
@@ -37,8 +38,7 @@ def taught(bank: Bank, teacher: Network, *, progress: Progress | None = None) ->
     num_done = 0
     for offsets, images in _stacks(bank):
         for number, (top, left) in enumerate((top, left) for top in starts for left in starts):
-            predicted = images.clone()  # what lies outside the grid is in no patch
-            _predict(teacher, bank, predicted, images, top, left)
+            predicted = _predicted(teacher, bank, images, top, left)
             for offset, image in zip(offsets, predicted, strict=True):
                 flat = image.permute(1, 2, 0).reshape(-1)
                 predictions[number, offset : offset + len(flat)] = flat
@@ -48,23 +48,28 @@ def taught(bank: Bank, teacher: Network, *, progress: Progress | None = None) ->
     return replace(bank, taught=predictions)
 
 
-def _predict(
-    teacher: Network, bank: Bank, predicted: Tensor, images: Tensor, top: int, left: int
-) -> None:
-    """Write the predictions for a grid that begins at a row and a column."""
+def _predicted(teacher: Network, bank: Bank, images: Tensor, top: int, left: int) -> Tensor:
+    """Return the predictions for a grid that begins at a row and a column, as bytes.
+
+    Images are mirrored at their borders, so that those of one size have inputs of one size,
+    wherever the grid begins. A GPU takes a while to prepare for each new size.
+    """
     scale = bank.degradation.scale
-    height, width = (
-        (side - start) // scale * scale
-        for side, start in zip(images.shape[-2:], (top, left), strict=True)
+    height, width = images.shape[-2:]
+    more = [-side % scale + scale for side in (height, width)]
+    above, beside = -top % scale, -left % scale  # pixels of the grid that lie before the image
+    whole = pad(
+        images.float().div(255),
+        (beside, more[1] - beside, above, more[0] - above),
+        mode="symmetric",
     )
-    inside = (..., slice(top, top + height), slice(left, left + width))
-    target = images[inside].float().div(255).contiguous(memory_format=torch.channels_last)
     draws = torch.zeros(len(images), bank.degradation.num_draws, device=images.device)
     # Half precision has 11 bits, enough for bytes; bfloat16 has 8.
     half = images.device.type == "cuda"
     with torch.inference_mode(), torch.autocast(images.device.type, torch.float16, enabled=half):
-        mean, _ = teacher(bank.degradation(target, draws))
-    predicted[inside] = to_uint8(mean.float())
+        degraded = bank.degradation(whole, draws).contiguous(memory_format=torch.channels_last)
+        mean, _ = teacher(degraded)
+    return to_uint8(mean.float())[..., above : above + height, beside : beside + width]
 
 
 def _stacks(bank: Bank) -> Iterator[tuple[list[int], Tensor]]:
