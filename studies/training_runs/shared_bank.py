@@ -24,6 +24,7 @@ from musigma.training.recipe import Recipe, load_recipe
 from musigma.training.run_log import RunLog
 from musigma.training.setup import BANK_KEYS, find_run, load_bank, set_up
 from musigma.training.trainer import finish, global_state_kept, loop
+from musigma.types import ConfigError
 
 NOT_SHARED = ("patch", "teacher")
 """Keys in which recipes of one bank may differ: the side of a patch, and where the teacher lies."""
@@ -43,7 +44,7 @@ def load_saved_bank(path: Path, recipe: Recipe, device: torch.device) -> Bank:
     # Our own file, written by `save_bank`: it holds objects beside tensors.
     content = torch.load(path, map_location=device, mmap=True, weights_only=False)
     if content["key"] != _key(recipe):
-        raise SystemExit(f"{path} holds the data of another recipe: {content['key']}")
+        raise ConfigError(f"{path} holds the data of another recipe: {content['key']}")
     bank: Bank = content["bank"]
     return replace(bank, patch=recipe.patch)
 
