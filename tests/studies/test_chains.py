@@ -12,9 +12,12 @@ from musigma.model import load
 from musigma.training.recipe import load_recipe
 from musigma.training.trainer import train
 from musigma.types import ConfigError
+from studies.training_runs import chains
 from studies.training_runs.chains import LOGS, Training, Workplace, carry_out, read_plan, seconds_of
 from studies.training_runs.shared_bank import load_saved_bank, save_bank
 from studies.training_runs.shared_bank import train as train_with_bank
+
+PLANS = Path(chains.__file__).parent / "plans"
 
 
 @pytest.fixture
@@ -110,3 +113,10 @@ def test_a_plan_without_the_bank_of_a_run_is_refused(recipe, tmp_path):
     )
     with pytest.raises(ConfigError, match="first has no bank 'x4'"):
         read_plan(plan)
+
+
+@pytest.mark.parametrize("path", sorted(PLANS.glob("*.toml")), ids=lambda path: path.stem)
+def test_the_plans_of_the_project_can_be_read(path):
+    plan = read_plan(path)
+    names = [run.name for chain in plan.chains for run in chain]
+    assert len(names) == len(set(names))
