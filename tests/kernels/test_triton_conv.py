@@ -13,7 +13,7 @@ from torch.nn.grad import conv2d_weight
 from musigma.kernels.triton_conv import weight_gradients
 
 generator = torch.Generator().manual_seed(0)
-for num_in, num_out, num_parts in ((64, 64, 1), (128, 128, 2)):
+for num_in, num_out, num_parts in ((64, 64, 1), (128, 128, 2), (48, 48, 2), (80, 112, 1)):
     def draw(channels):
         values = torch.randn(2, channels, 3, 5, generator=generator)
         return values.to(memory_format=torch.channels_last)

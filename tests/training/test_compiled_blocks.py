@@ -51,7 +51,7 @@ def test_equal_blocks_share_a_graph_and_keep_their_gradients(monkeypatch):
     network.to(memory_format=torch.channels_last)
     expected = torch.autograd.grad(loss_of(network), list(network.parameters()))
     worker = copy.deepcopy(network)
-    groups = defer(worker, torch.zeros_like(LOW), multiple=16)
+    groups = defer(worker, torch.zeros_like(LOW), least=16)
     blocks = repeated_blocks(worker)
     assert len(blocks) == 9
     torch.compiler.reset()

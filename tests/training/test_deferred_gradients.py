@@ -41,7 +41,7 @@ def test_gradients_are_those_of_autograd(compiled, whole_blocks):
     network = small_network()
     worker = copy.deepcopy(network)
     example = torch.zeros(2, 3, 9, 7)
-    groups = defer(worker, example, multiple=16, is_faster=lambda _: whole_blocks)
+    groups = defer(worker, example, least=16, is_faster=lambda _: whole_blocks)
     blocks = [layer for layer in worker.modules() if isinstance(layer, DeferringBlock)]
     assert len(blocks) == 3 * whole_blocks
     assert [len(group) for group in groups] == [7]  # three blocks of two, and the last of the body
@@ -59,14 +59,14 @@ def test_gradients_are_those_of_autograd(compiled, whole_blocks):
 def test_values_and_names_stay():
     network = small_network()
     worker = copy.deepcopy(network)
-    defer(worker, torch.zeros(2, 3, 9, 7), multiple=16)
+    defer(worker, torch.zeros(2, 3, 9, 7), least=16)
     assert list(worker.state_dict()) == list(network.state_dict())
     torch.testing.assert_close(loss_of(worker), loss_of(network), rtol=1e-6, atol=0)
 
 
 def test_relus_become_part_of_their_convolution():
     worker = small_network()
-    (group,) = defer(worker, torch.zeros(2, 3, 9, 7), multiple=16)
+    (group,) = defer(worker, torch.zeros(2, 3, 9, 7), least=16)
     assert [layer.rectifies for layer in group] == [True, False] * 3 + [False]
     assert not any(isinstance(layer, nn.ReLU) for layer in worker.modules())
     # Without a GPU there is no kernel that would pay.
@@ -89,7 +89,7 @@ class Odd(nn.Module):
 
 def test_other_layers_are_left_alone():
     worker = Odd()
-    (group,) = defer(worker, torch.zeros(1, 16, 5, 6), multiple=16)
+    (group,) = defer(worker, torch.zeros(1, 16, 5, 6), least=16)
     assert group == list(worker.equal)
     assert all(isinstance(layer, DeferringConv) for layer in worker.equal)
     assert type(worker.twice) is type(worker.wide) is type(worker.bare) is nn.Conv2d
@@ -97,7 +97,7 @@ def test_other_layers_are_left_alone():
 
 def test_few_equal_layers_go_the_usual_way():
     worker = create("edsr-baseline", scale=2, num_blocks=1, width=16)
-    assert defer(worker, torch.zeros(1, 3, 9, 7), multiple=16) == []
+    assert defer(worker, torch.zeros(1, 3, 9, 7), least=16) == []
     loss = worker(torch.zeros(1, 3, 9, 7)).mean.sum()
     weights = list(worker.parameters())
     assert len(gradients_of(loss, weights, [])) == len(weights)

@@ -76,9 +76,11 @@ def test_a_deep_network_compiled_by_blocks_agrees(monkeypatch):
 
 
 @quiet
-def test_equal_layers_share_one_kernel():
+@pytest.mark.parametrize("width", [64, 48])  # a full tile of the kernel, and one that is not full
+def test_equal_layers_share_one_kernel(width):
     """Over one step the gradients of the kernel are those of cuDNN, up to rounding."""
-    steps = [make(captured=captured) for captured in (True, False)]
+    settings = {"num_blocks": 4, "width": width}
+    steps = [make(captured=captured, settings=settings) for captured in (True, False)]
     assert [len(group) for group in steps[0]._deferred] == [9]
     for step in steps:
         step(1e-3)

@@ -21,7 +21,10 @@ from musigma.kernels.conv3x3 import refuse_add_and_mask
 # ruff: noqa: ANN001, ANN202
 
 BLOCK = 64
-"""Channels of a tile, in and out; channels of a layer must be a multiple of it."""
+"""Channels of a tile, in and out. A tile that is not filled does some of its work for nothing."""
+
+CHANNEL_STEP = 16
+"""Channels of a layer must be a multiple of it, so that rows of memory are aligned."""
 
 MANY_PIXELS = 100_000
 """Pixels from which on a layer is cut into 8 parts; smaller layers are cut into 4."""
@@ -52,8 +55,8 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     tap_row = program % 3
     part = (program // 3) % num_parts
     tile = program // (3 * num_parts)
-    in_tiles: tl.constexpr = num_in // block
-    out_tiles: tl.constexpr = num_out // block
+    in_tiles: tl.constexpr = (num_in + block - 1) // block
+    out_tiles: tl.constexpr = (num_out + block - 1) // block
     from_channel = tile % in_tiles * block
     to_channel = tile // in_tiles % out_tiles * block
     layer = tile // (in_tiles * out_tiles)
@@ -61,6 +64,8 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
     input_start = _address_of(inputs, layer, num_layers)
     gradient_start = _address_of(gradients, layer, num_layers)
     channel = tl.arange(0, block)
+    is_input = from_channel + channel < num_in
+    is_output = to_channel + channel < num_out
     step = tl.arange(0, depth)
     left = tl.zeros((block, block), tl.float32)
     middle = tl.zeros((block, block), tl.float32)
@@ -78,20 +83,21 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
         row_exists = inside & (row >= 0) & (row < height)
         gradient_at = gradient_start + pixel[:, None] * num_out + (to_channel + channel)[None, :]
         gradient_at = tl.multiple_of(gradient_at, [1, 16])
-        gradient = tl.load(gradient_at, mask=inside[:, None], other=0.0)
+        gradient = tl.load(gradient_at, mask=inside[:, None] & is_output[None, :], other=0.0)
         source = pixel + (tap_row - 1) * width
         input_at = input_start + source[:, None] * num_in + (from_channel + channel)[None, :]
         input_at = tl.multiple_of(input_at, [1, 16])
         turned = tl.trans(gradient)
         # The three taps of a row read nearly the same pixels: the first brings them into the cache
         # of the processor (.ca), which spares the cache all processors share.
-        values = tl.load(input_at, mask=row_exists[:, None], other=0.0, cache_modifier=".ca")
+        mask = row_exists[:, None] & is_input[None, :]
+        values = tl.load(input_at, mask=mask, other=0.0, cache_modifier=".ca")
         middle = tl.dot(turned, values, middle)
-        exists = row_exists & (column > 0)
-        values = tl.load(input_at - num_in, mask=exists[:, None], other=0.0, cache_modifier=".ca")
+        mask = (row_exists & (column > 0))[:, None] & is_input[None, :]
+        values = tl.load(input_at - num_in, mask=mask, other=0.0, cache_modifier=".ca")
         left = tl.dot(turned, values, left)
-        exists = row_exists & (column < width - 1)
-        values = tl.load(input_at + num_in, mask=exists[:, None], other=0.0, cache_modifier=".ca")
+        mask = (row_exists & (column < width - 1))[:, None] & is_input[None, :]
+        values = tl.load(input_at + num_in, mask=mask, other=0.0, cache_modifier=".ca")
         right = tl.dot(turned, values, right)
         # A product with ones: a sum would make the other products wait.
         sums = tl.dot(turned, ones, sums)
@@ -102,12 +108,13 @@ def _weight_gradients(  # type: ignore[no-untyped-def]
         weights + ((slot * num_out + to_channel + channel[:, None]) * 9 + tap_row * 3) * num_in
     )
     weight_at = weight_at + from_channel + channel[None, :]
-    tl.store(weight_at, left)
-    tl.store(weight_at + num_in, middle)
-    tl.store(weight_at + 2 * num_in, right)
+    exists = is_output[:, None] & is_input[None, :]
+    tl.store(weight_at, left, mask=exists)
+    tl.store(weight_at + num_in, middle, mask=exists)
+    tl.store(weight_at + 2 * num_in, right, mask=exists)
     if (tap_row == 1) & (from_channel == 0):
         total = tl.max(sums, 1)  # all columns are equal
-        tl.store(biases + slot * num_out + to_channel + channel, total)
+        tl.store(biases + slot * num_out + to_channel + channel, total, mask=is_output)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -126,6 +133,7 @@ def weight_gradients(
 
     Args:
         inputs: Input of each layer, ``(N, IN, H, W)`` in channels-last order; one shape for all.
+            The numbers of channels are multiples of `CHANNEL_STEP`.
         gradients: Gradient of the output of each layer, ``(N, OUT, H, W)``, likewise.
         num_parts: Number of parts the pixels are cut into, so that every processor has work.
         depth: Pixels that a program reads at once.
@@ -140,7 +148,7 @@ def weight_gradients(
     biases = inputs[0].new_empty((parts, number, num_out), dtype=torch.float32)
     flat_inputs = tuple(_flat(part) for part in inputs)
     flat_gradients = tuple(_flat(part) for part in gradients)
-    tiles = number * (num_out // BLOCK) * (num_in // BLOCK)
+    tiles = number * -(-num_out // BLOCK) * -(-num_in // BLOCK)
     _weight_gradients[(tiles * parts * 3,)](
         flat_inputs,
         flat_gradients,

@@ -119,7 +119,8 @@ def defer(
     worker: nn.Module,
     example: Tensor,
     *,
-    multiple: int = 64,
+    multiple: int = 16,
+    least: int = 48,
     is_faster: Callable[[ResidualBlock], bool] = _fused_block_is_faster,
 ) -> list[list[DeferringConv]]:
     """Change the equal 3x3 convolutions of a network to layers with deferred weight gradients.
@@ -127,14 +128,17 @@ def defer(
     Args:
         worker: The network; its layers are changed in place, its weights and names are not.
         example: An input of the size it will be trained with.
-        multiple: Layers are changed if their numbers of channels are multiples of this.
+        multiple: Layers are changed if their numbers of channels are multiples of this, as our
+            kernel needs.
+        least: They are also changed only if they have so many channels, in and out; fewer leave
+            most of the kernel's tiles empty.
         is_faster: Whether a residual block of such layers is faster when it is fused.
 
     Returns:
         The changed layers, in groups of equal ones.
     """
     calls: dict[nn.Module, list[tuple[torch.Size, torch.Size]]] = defaultdict(list)
-    layers = [layer for layer in worker.modules() if _can_defer(layer, multiple)]
+    layers = [layer for layer in worker.modules() if _can_defer(layer, multiple, least)]
 
     def note(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         calls[layer].append((inputs[0].shape, output.shape))
@@ -216,7 +220,8 @@ def _channels_last(values: Tensor) -> Tensor:
     return values.contiguous(memory_format=torch.channels_last)
 
 
-def _can_defer(layer: nn.Module, multiple: int) -> bool:
+def _can_defer(layer: nn.Module, multiple: int, least: int) -> bool:
     if not is_plain_conv3x3(layer) or layer.bias is None or not layer.weight.requires_grad:
         return False
-    return layer.in_channels % multiple == 0 and layer.out_channels % multiple == 0
+    channels = (layer.in_channels, layer.out_channels)
+    return all(number % multiple == 0 and number >= least for number in channels)
