@@ -3,6 +3,10 @@
 import subprocess
 import sys
 
+import pytest
+
+from musigma.networks.weights_file import SHIPPED
+
 HEAVY = {"PIL", "bm3d", "matplotlib", "onnx", "onnxruntime", "openvino", "ray", "skimage"}
 
 
@@ -48,3 +52,15 @@ for arguments in (["--help"], ["upscale", "--help"], ["calibrate", "--help"]):
 print("loaded:", *sys.modules)
 """
     assert "torch" not in run(code).rpartition("loaded:")[2].split()
+
+
+@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.safetensors")), ids=lambda path: path.stem)
+def test_loading_weights_does_not_load_the_compiler(path):
+    """Without values, as networks are first built, some functions of PyTorch load its compiler."""
+    name, _, scale = path.stem.rpartition("-x")
+    code = f"""
+import sys, musigma
+musigma.load({name!r}, scale={scale})
+print("torch._dynamo" in sys.modules)
+"""
+    assert run(code).split() == ["False"]

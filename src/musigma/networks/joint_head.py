@@ -106,8 +106,9 @@ class JointHead(nn.Module):
         self.body = nn.Sequential(conv3x3(in_channels, width), nn.PReLU())
         last = nn.Conv2d(width, fields * scale**2, kernel_size=1)
         assert last.bias is not None
-        nn.init.normal_(last.weight, std=0.3 / math.sqrt(width))
-        nn.init.constant_(last.bias, 1.0)
+        if not last.weight.is_meta:  # PyTorch takes seconds to draw numbers without values
+            nn.init.normal_(last.weight, std=0.3 / math.sqrt(width))
+            nn.init.constant_(last.bias, 1.0)
         self.upsampler = nn.Sequential(last, nn.PixelShuffle(scale))
         filters, mixing = initial_fields(fields, out_channels, reach)
         self.raw_filters = nn.Parameter(filters)
@@ -179,6 +180,9 @@ def initial_fields(count: int, channels: int, reach: int) -> tuple[Tensor, Tenso
     most of them, and their sum is nearly zero in a few.
     """
     axis = torch.arange(-reach, reach + 1).float()
+    if axis.is_meta:  # without values; PyTorch takes seconds for sums of such tensors
+        side = len(axis)
+        return torch.empty(count, side, side), torch.empty(count, channels, channels)
     y, x = torch.meshgrid(axis, axis, indexing="ij")
     shapes = list(_shapes(y, x))
     filters = torch.stack([shapes[number % len(shapes)] for number in range(count)])

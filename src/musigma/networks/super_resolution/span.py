@@ -79,6 +79,8 @@ def initial_conv(in_channels: int, out_channels: int) -> nn.Conv2d:
     )
     conv = conv3x3(in_channels, out_channels)
     assert conv.bias is not None
+    if conv.weight.is_meta:  # without values; PyTorch takes seconds for sums of such tensors
+        return conv
     with torch.no_grad():
         weight, bias = merged(*((part.weight, _bias(part)) for part in parts))
         conv.weight.copy_(weight)
@@ -200,10 +202,10 @@ class SPAN(Network):
         self.conv_cat = nn.Conv2d(4 * width, width, kernel_size=1)
         self.conv_2 = initial_conv(width, width)
         last = conv3x3(width, 3 * scale**2)
-        with torch.no_grad():
+        if not last.weight.is_meta:
             # The result is in 0 to 1, while features grow with the range: without this, training
             # would start with a result that is far too large.
-            last.weight /= self.shift.value_range
+            last.weight.data /= self.shift.value_range
         self.upsampler = nn.Sequential(last, nn.PixelShuffle(scale))
 
     def features(self, degraded: Tensor) -> Tensor:
