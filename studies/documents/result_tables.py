@@ -152,7 +152,8 @@ def short_speed_table(records: Iterable[Record]) -> str:
     for record in records:
         if record.protocol["name"] == "inference":
             protocol, timings = record.protocol, record.result["timings"]
-            task = f"enlarge {protocol['width']}x{protocol['height']} x2 with sigma"
+            size = f"{protocol['width']}x{protocol['height']}"
+            task = f"enlarge {size} x2 with sigma, {record.model['name']}"
             plain, best = timings["torch"], timings[record.result["fastest"]]
             cells = [f"{plain['median_ms']:.0f}", f"{best['median_ms']:.1f}"]
             rows.append([task, record.provenance["device"], *cells, f"{best['times_faster']:.1f}"])
@@ -195,7 +196,7 @@ def tiles_table(records: Iterable[Record]) -> str:
     return markdown(["network", "largest", "root mean square"], rows)
 
 
-SHIPPED = {"bicubic", "edsr-baseline"}
+SHIPPED = {"bicubic", "edsr-baseline", "fast"}
 
 
 def short_fidelity_table(records: Iterable[Record]) -> str:
@@ -352,9 +353,11 @@ def engines_table(records: Iterable[Record]) -> str:
                 milliseconds = (f"{values[key]:.1f}" for key in ("median_ms", "mean_only_ms"))
                 psnr = number(values.get("psnr_y"), ".3f")
                 ratio = f"{values['times_faster']:.2f}"
-                rows.append([record.provenance["device"], size, name, *milliseconds, ratio, psnr])
-    headings = ["device", "input", "engine", "ms", "ms without sigma", "times as fast", "Set5 (dB)"]
-    return markdown(headings, rows, num_text=3)
+                place = [record.model["name"], record.provenance["device"], size]
+                rows.append([*place, name, *milliseconds, ratio, psnr])
+    headings = ["weights", "device", "input", "engine"]
+    headings += ["ms", "ms without sigma", "times as fast", "Set5 (dB)"]
+    return markdown(headings, rows, num_text=4)
 
 
 def recipe_keys_table(_: Iterable[Record]) -> str:
