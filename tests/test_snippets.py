@@ -23,6 +23,7 @@ from studies.documents.code_blocks import BLOCK, Block, blocks
 REASONS = (
     "needs the data sets",
     "needs the data sets and a GPU",
+    "needs the data sets, a GPU and released weights",
     "needs BasicSR",
     "needs Lightning",
     "needs a Ray cluster",

@@ -11,12 +11,14 @@ from musigma.degradations.blur_stages import Blur, MotionBlur, Sharpen
 from musigma.degradations.compose import Chain, Choice, Maybe
 from musigma.degradations.image import degrade_image
 from musigma.degradations.noise_stages import Noise, PoissonNoise, RawNoise
+from musigma.degradations.smoothing_stages import Bilateral, Wiener
 from musigma.degradations.stages import Bicubic, Jpeg, Round, Shrink
 from musigma.degradations.text import names, parse, photo
 from musigma.degradations.values import OneOf, Range
 
 __all__ = [
     "Bicubic",
+    "Bilateral",
     "Blur",
     "Chain",
     "Choice",
@@ -32,6 +34,7 @@ __all__ = [
     "Round",
     "Sharpen",
     "Shrink",
+    "Wiener",
     "degrade_image",
     "names",
     "parse",

@@ -17,6 +17,10 @@ _NOISE = (
 _CAMERA = (
     "raw(0.02..5:log, std=0.02..2:log, grain=0/0.3..1, color=0.15..0.7, color_grain=0.5..3:log)"
 )
+_SMOOTH = (
+    "(bilateral(4..40:log, std=0.7..1.5, amount=0.5..1)"
+    "/wiener(2..12:log, std=0.7..1.5, amount=0.5..1))?0.2"
+)
 _SHARPEN = "sharpen(0.2..1.5, std=0.5..1.5)?0.15"
 _JPEG = "jpeg({quality}, subsampling=420/444{corner})"
 _CORNER = ", left=4*0/0..7, top=4*0/0..7"
@@ -45,9 +49,10 @@ def photo_text(scale: int) -> str:
         )
     std, length = number_text(scale), number_text(2 * scale)
     return (
-        f"14*bicubic/86*(({_BLURS.format(std=std, length=length)})?0.65"
+        f"14*bicubic/86*(({_BLURS.format(std=std, length=length)})?0.5"
         f" | {_SHRINKS}"
         f" | (({_NOISE.format(noise=15, gain=1, grain='')})?0.6"
+        f" | {_SMOOTH}"
         f" | {_SHARPEN}"
         f" | {_JPEG.format(quality='30..98', corner='')}?0.65"
         f" | {_AGAIN.format(noise=4, quality='50..98')})?0.7) | round"

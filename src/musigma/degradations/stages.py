@@ -8,6 +8,7 @@ from torch import Tensor
 from musigma.degradations.base import Degradation
 from musigma.degradations.blur_stages import Blur, MotionBlur, Sharpen
 from musigma.degradations.noise_stages import Noise, PoissonNoise, RawNoise
+from musigma.degradations.smoothing_stages import Bilateral, Wiener
 from musigma.degradations.stage import Parameter, Stage, as_bool
 from musigma.degradations.values import Amount
 from musigma.functional import shrink as shrinks
@@ -161,7 +162,12 @@ class Round(Stage):
 
 STAGES: dict[str, type[Stage]] = {
     stage.name: stage
-    for stage in (Blur, MotionBlur, Sharpen, Noise, PoissonNoise, RawNoise, Jpeg, Round)
+    for stage in (
+        *(Blur, MotionBlur, Sharpen),
+        *(Noise, PoissonNoise, RawNoise),
+        *(Bilateral, Wiener),
+        *(Jpeg, Round),
+    )
 }
 """Stages by the name in the text form; ways of shrinking have their own."""
 

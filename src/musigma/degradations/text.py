@@ -13,7 +13,8 @@ The grammar, from the loosest to the tightest binding::
 - A stage is one of ``blur(std, across, angle)``, ``motion(length, angle)``,
   ``sharpen(amount, std)``,
   ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``,
-  ``raw(gain, std, grain, color, color_grain)``, ``jpeg(quality, subsampling, left, top)``,
+  ``raw(gain, std, grain, color, color_grain)``, ``bilateral(difference, std, amount)``,
+  ``wiener(noise, std, amount)``, ``jpeg(quality, subsampling, left, top)``,
   ``round``; a way of shrinking (`musigma.functional.shrink.shrink_matrix` lists them): ``bicubic``,
   ``area``, ``lanczos`` ...; or a chain with a name: ``photo``. Their classes (`STAGES` in
   `musigma.degradations.stages`) say what the arguments mean.
@@ -95,7 +96,7 @@ def photo(scale: int) -> Degradation:
 
     Example:
         >>> photo(2) == parse("photo", scale=2), photo(2).margin
-        (True, 32)
+        (True, 48)
     """
     return parse("photo", scale=scale)
 

@@ -329,6 +329,8 @@ _STAGE_WORDS = {
     "motion": "blurred",
     "noise": "noisy",
     "poisson": "noisy",
+    "bilateral": "smoothed",
+    "wiener": "smoothed",
     "jpeg": "JPEG-compressed",
 }
 _NUMBER = r"(\d+(?:\.\d+)?)"
