@@ -9,6 +9,7 @@ from musigma.functional.blur import blur, gaussian_kernels
 from musigma.functional.color import quantise
 from musigma.functional.jpeg import jpeg
 from musigma.functional.noise import image_generator
+from musigma.functional.resample import resample
 from musigma.functional.resize import bicubic_down
 from musigma.functional.sensor_noise import sensor_noise
 from musigma.functional.shrink import METHODS, shrink, shrink_matrix
@@ -70,6 +71,18 @@ def test_noise_reduction_takes_a_part_of_the_smoothed_image():
         3,
         6,
     ]
+
+
+def test_pictures_are_made_smaller_and_larger_again():
+    images = pictures(2)
+    degradation = parse("resample(0.5..0.9, support=1/2)")
+    result = degradation(images, torch.tensor([[0.5, 0.2], [0.25, 0.7]]))
+    for n, (share, support) in enumerate(((0.7, 1.0), (0.6, 2.0))):
+        settings = {"share": torch.tensor([share]), "support": torch.tensor([support])}
+        expected = resample(images[n : n + 1], **settings)
+        torch.testing.assert_close(result[n : n + 1], expected, rtol=0, atol=1e-6)
+    assert degradation.filter_radius == 8
+    assert parse("resample(0.75, support=1)", scale=2).filter_radius == 3 + 2 * 3
 
 
 def test_parameters_follow_the_draws():
@@ -231,7 +244,7 @@ def test_margins_are_whole_pixels_and_blocks():
         ("blur(2) | lanczos | jpeg(50)", 2, 16),
         ("photo", 2, 48),
         ("photo", 4, 96),
-        ("photo", 1, 24),
+        ("photo", 1, 32),
     ):
         assert parse(text, scale=scale).margin == margin, text
 

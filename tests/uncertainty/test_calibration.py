@@ -335,7 +335,8 @@ def test_a_promise_names_its_numbers_and_its_conditions():
         ({"degradation": "noise(5, gain=0.1)", "scale": 1}, 'made by "noise(5, gain=0.1)"'),
         (
             {"degradation": str(parse("photo", scale=2)), "scale": 2},
-            "a mixture of clean, blurred, noisy, smoothed, JPEG-compressed images (scale 2)",
+            "a mixture of clean, blurred, noisy, smoothed, resampled, JPEG-compressed images "
+            "(scale 2)",
         ),
         (
             {"degradation": ["bicubic", "jpeg(75)"], "scale": 2},

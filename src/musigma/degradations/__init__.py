@@ -12,7 +12,7 @@ from musigma.degradations.compose import Chain, Choice, Maybe
 from musigma.degradations.image import degrade_image
 from musigma.degradations.noise_stages import Noise, PoissonNoise, RawNoise
 from musigma.degradations.smoothing_stages import Bilateral, Wiener
-from musigma.degradations.stages import Bicubic, Jpeg, Round, Shrink
+from musigma.degradations.stages import Bicubic, Jpeg, Resample, Round, Shrink
 from musigma.degradations.text import names, parse, photo
 from musigma.degradations.values import OneOf, Range
 
@@ -31,6 +31,7 @@ __all__ = [
     "PoissonNoise",
     "Range",
     "RawNoise",
+    "Resample",
     "Round",
     "Sharpen",
     "Shrink",

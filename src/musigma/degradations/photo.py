@@ -19,8 +19,9 @@ _CAMERA = (
 )
 _SMOOTH = (
     "(bilateral(4..40:log, std=0.7..1.5, amount=0.5..1)"
-    "/wiener(2..12:log, std=0.7..1.5, amount=0.5..1))?0.2"
+    "/wiener(2..12:log, std=0.6..1, amount=0.5..1))?0.2"
 )
+_RESAMPLE = "resample(0.7..0.98, support=1/2)?0.12"
 _SHARPEN = "sharpen(0.2..1.5, std=0.5..1.5)?0.15"
 _JPEG = "jpeg({quality}, subsampling=420/444{corner})"
 _CORNER = ", left=4*0/0..7, top=4*0/0..7"
@@ -31,18 +32,22 @@ def photo_text(scale: int) -> str:
     """Return the text of the chain for photographs at a scale, as `parse` reads it.
 
     Above scale 1, 14 % of the images are shrunk by bicubic and nothing else, so that clean inputs
-    stay good. The others are blurred (65 %) and shrunk in one of the ways of programs. Of these,
-    70 % are a camera's: noisy (60 %), at times sharpened, saved as JPEG (65 %), and some are saved
-    a second time. At scale 1, 10 % stay as they are, and the noise and the compression of the
-    others reach further. A third of the noise there is that of cameras, which smooth the noise of
-    the color differences more than that of the luma, and some files were cut after they were saved,
-    so that their blocks begin anywhere. Few are blurred (9 %): most photographs are a little soft
-    at the size at which they were taken, and a network that sharpens them makes them worse.
+    stay good. The others are blurred (50 %) and shrunk in one of the ways of programs. Of these,
+    70 % are a camera's: noisy (60 %), smoothed by the noise reduction of cameras, which takes weak
+    texture with it (20 %), made smaller and larger again (12 %), at times sharpened, saved as JPEG
+    (65 %), and some are saved a second time. At scale 1, 10 % stay as they are, and the noise and
+    the compression of the others reach further. A third of the noise there is that of cameras,
+    which smooth the noise of the color differences more than that of the luma, and some files were
+    cut after they were saved, so that their blocks begin anywhere. Few are blurred (9 %): most
+    photographs are a little soft at the size at which they were taken, and a network that sharpens
+    them makes them worse.
     """
     if scale == 1:
         return (
             f"(({_BLURS.format(std=1, length=2)})?0.1"
             f" | (2*({_NOISE.format(noise=50, gain=5, grain=', grain=0/0.3..1.5')})/{_CAMERA})?0.65"
+            f" | {_SMOOTH}"
+            f" | {_RESAMPLE}"
             f" | {_SHARPEN}"
             f" | {_JPEG.format(quality='8..98/8..40', corner=_CORNER)}?0.7"
             f" | {_AGAIN.format(noise=4, quality='40..98')})?0.9 | round"
@@ -53,6 +58,7 @@ def photo_text(scale: int) -> str:
         f" | {_SHRINKS}"
         f" | (({_NOISE.format(noise=15, gain=1, grain='')})?0.6"
         f" | {_SMOOTH}"
+        f" | {_RESAMPLE}"
         f" | {_SHARPEN}"
         f" | {_JPEG.format(quality='30..98', corner='')}?0.65"
         f" | {_AGAIN.format(noise=4, quality='50..98')})?0.7) | round"

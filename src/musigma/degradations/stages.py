@@ -1,5 +1,6 @@
-"""The other stages of a chain, shrinking, JPEG and rounding; and all of them by name."""
+"""The other stages of a chain, other sizes, JPEG and rounding; and all of them by name."""
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -15,6 +16,7 @@ from musigma.functional import shrink as shrinks
 from musigma.functional.color import quantise, to_uint8
 from musigma.functional.geometry import windows
 from musigma.functional.jpeg import BLOCK, jpeg
+from musigma.functional.resample import resample
 from musigma.functional.resize import bicubic_down
 
 
@@ -52,6 +54,42 @@ class Shrink(Degradation):
     def __str__(self) -> str:
         """The name of the way."""
         return self.method
+
+
+class Resample(Stage):
+    """Shrinking and enlarging again, which leaves a soft image of the same size.
+
+    So it goes to pictures that were made smaller and larger again by programs; those that were
+    turned or straightened lose as much.
+
+    Args:
+        share: Of each side that is left in between, in pixels that are rounded.
+        support: Of the kernel: 1 for bilinear, 2 for bicubic, as Pillow's.
+
+    Example:
+        >>> str(Resample((0.6, 0.95), support=1))
+        'resample(0.6..0.95, support=1)'
+    """
+
+    name = "resample"
+    parameters = (
+        Parameter("share", 0.1, 1, required=True),
+        Parameter("support", 1, 2, default=2, allowed=(1, 2)),
+    )
+
+    def __init__(self, share: Amount, *, support: Amount = 2) -> None:
+        super().__init__(share=share, support=support)
+        self.filter_radius = math.ceil(2 * self.values["support"].high / self.values["share"].low)
+
+    def apply(
+        self,
+        target: Tensor,
+        drawn: Mapping[str, Tensor],
+        generator: torch.Generator | None,  # noqa: ARG002
+    ) -> Tensor:
+        """Resample each image by its share."""
+        most = self.values["share"].high
+        return resample(target, share=drawn["share"], support=drawn["support"], most=most)
 
 
 class Bicubic(Degradation):
@@ -166,7 +204,7 @@ STAGES: dict[str, type[Stage]] = {
         *(Blur, MotionBlur, Sharpen),
         *(Noise, PoissonNoise, RawNoise),
         *(Bilateral, Wiener),
-        *(Jpeg, Round),
+        *(Resample, Jpeg, Round),
     )
 }
 """Stages by the name in the text form; ways of shrinking have their own."""

@@ -14,8 +14,9 @@ The grammar, from the loosest to the tightest binding::
   ``sharpen(amount, std)``,
   ``noise(std, gain, grey, grain)``, ``poisson(gain, grey, grain)``,
   ``raw(gain, std, grain, color, color_grain)``, ``bilateral(difference, std, amount)``,
-  ``wiener(noise, std, amount)``, ``jpeg(quality, subsampling, left, top)``,
-  ``round``; a way of shrinking (`musigma.functional.shrink.shrink_matrix` lists them): ``bicubic``,
+  ``wiener(noise, std, amount)``, ``resample(share, support)``,
+  ``jpeg(quality, subsampling, left, top)``, ``round``; a way of shrinking
+  (`musigma.functional.shrink.shrink_matrix` lists them): ``bicubic``,
   ``area``, ``lanczos`` ...; or a chain with a name: ``photo``. Their classes (`STAGES` in
   `musigma.degradations.stages`) say what the arguments mean.
 - A value is drawn anew for each image: ``30..95`` evenly between the limits, ``0.5..15:log`` evenly

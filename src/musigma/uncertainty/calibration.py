@@ -331,6 +331,7 @@ _STAGE_WORDS = {
     "poisson": "noisy",
     "bilateral": "smoothed",
     "wiener": "smoothed",
+    "resample": "resampled",
     "jpeg": "JPEG-compressed",
 }
 _NUMBER = r"(\d+(?:\.\d+)?)"
