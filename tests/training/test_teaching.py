@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import pytest
 import torch
 from torch.nn.functional import interpolate
@@ -25,6 +23,13 @@ class Bilinear(torch.nn.Module):
         return Prediction(interpolate(degraded, scale_factor=self.scale, **mode))
 
 
+class OnePixelAside(Bilinear):
+    """The same, with each prediction a pixel of the target too far to the right."""
+
+    def forward(self, degraded):
+        return Prediction(super().forward(degraded).mean.roll(1, 3))
+
+
 BORDER = 8
 """Pixels at the border of a patch whose prediction depends on what lies beyond it."""
 
@@ -45,11 +50,36 @@ def test_predictions_are_those_of_the_patch_wherever_and_however_it_lies(scale):
     # Inputs are rounded after each pass of imresize, so that a turned one may be a level off.
     assert difference.max() <= 2 / 255
     assert difference.mean() <= 0.4 / 255
-    other = bank.taught.roll(1, 0)
-    wrong = replace(bank, taught=other).sample(torch.tensor(3), batch=256, seed=1).taught
+    wrong = taught(plain, OnePixelAside(scale)).sample(torch.tensor(3), batch=256, seed=1).taught
     assert (wrong - expected).abs()[inside].mean() > 3 * difference.mean()
     places = torch.cat([patches.degraded[:, :, 4, 4], patches.target[:, :, 9, 9]], 1)
     assert len(places.unique(dim=0)) > 200  # many different patches
+
+
+def test_patches_begin_on_the_grid_of_their_image_and_in_a_bank_on_all_of_them():
+    scale = 2
+    ramp = torch.arange(40).view(1, 1, -1).expand(1, 40, -1)
+    images = [torch.cat([ramp, ramp.mT, ramp * 0 + n]).byte() for n in range(4)]
+    degradation = parse("", scale=scale)
+    bank = taught(build_bank(images, degradation=degradation, patch=8, device=CPU), Bilinear(scale))
+    first = bank.cut(torch.tensor(0), batch=400, seed=0).pixels
+    corner = first[
+        :, degradation.margin : -degradation.margin, degradation.margin : -degradation.margin
+    ]
+    left, top, number = (corner.flatten(1, 2)[..., c].amin(1).long() for c in range(3))
+    starts = {
+        (n, t % 2, c % 2)
+        for n, t, c in zip(*(v.tolist() for v in (number, top, left)), strict=True)
+    }
+    assert starts == {(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 1, 1)}
+    assert len({*top.tolist()}) > 20  # of 25 places in each direction
+
+
+def test_a_patch_that_is_larger_than_what_is_left_of_its_image_is_mirrored():
+    degradation = parse("", scale=2)
+    plain = build_bank(pictures(4, 16, 16), degradation=degradation, patch=8, device=CPU)
+    patches = taught(plain, Bilinear(2)).sample(torch.tensor(0), batch=64, seed=0)
+    assert patches.taught.shape == (64, 3, 16, 16)
 
 
 def test_a_bank_without_a_teacher_has_no_predictions():

@@ -5,7 +5,6 @@ carried along. So a resumed run goes on with the very patches it would have had,
 take the same ones, and several processes share a batch by taking different numbers of it.
 """
 
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -81,8 +80,8 @@ class Bank:
         drawn_every: One patch in this many comes from them.
         candidates: Places that are drawn for a patch, of which the most detailed is taken.
         detail: Of each place, where there are several candidates.
-        taught: What a teacher predicts for every image, as `values`, one row for each way in which
-            the grid of the input can lie on the image; `None` without a teacher.
+        taught: What a teacher predicts for every image, as `values`; `None` without a teacher. With
+            it the patches of an image begin on its `grid_start`.
     """
 
     values: Tensor
@@ -150,17 +149,9 @@ class Bank:
             size=self._side + 2 * margin,
         )
         draws = uniform(key, self.degradation.num_draws, first=5)
-        return RawPatches(self.values[where], draws, self._taught_at(where, row, column))
-
-    def _taught_at(self, where: Tensor, row: Tensor, column: Tensor) -> Tensor:
-        """Gather the predictions of the teacher whose grid of the input is that of the patches."""
-        if self.taught is None:
-            return self.values[:0]
-        margin, step = self.degradation.margin, grid_step(self.degradation.scale)
-        across = self.degradation.scale // step
-        which = row // step % across * across + column // step % across
-        where = where[:, margin : margin + self._side, margin : margin + self._side]
-        return self.taught.view(-1)[which.view(-1, 1, 1, 1) * len(self.values) + where]
+        inner = slice(margin, margin + self._side)
+        taught = self.values[:0] if self.taught is None else self.taught[where[:, inner, inner]]
+        return RawPatches(self.values[where], draws, taught)
 
     @property
     def _side(self) -> int:
@@ -184,8 +175,13 @@ class Bank:
             drawn = self._num_photographed + below(self.ends[-1] - self._num_photographed, key)
             pixel = torch.where((numbers + 1) % self.drawn_every == 0, drawn, pixel)
         image = torch.searchsorted(self.ends, pixel, right=True)
-        row = self._start(self.heights[image] - self._side, splitmix64(key + 2))
-        column = self._start(self.widths[image] - self._side, splitmix64(key + 3))
+        grid = self.degradation.grid
+        top = left = torch.zeros_like(image)
+        if self.taught is not None:
+            grid = self.degradation.scale
+            top, left = grid_start(image, grid)
+        row = top + self._start(self.heights[image] - top, splitmix64(key + 2), grid)
+        column = left + self._start(self.widths[image] - left, splitmix64(key + 3), grid)
         return image, row, column
 
     @property
@@ -193,11 +189,9 @@ class Bank:
         """How many pixels the images have that were not drawn."""
         return self.ends[-1 - self.num_drawn]
 
-    def _start(self, last: Tensor, key: Tensor) -> Tensor:
-        grid = self.degradation.grid
-        if self.taught is not None:
-            grid = math.lcm(grid, grid_step(self.degradation.scale))
-        return below(last // grid + 1, key) * grid
+    def _start(self, length: Tensor, key: Tensor, grid: int) -> Tensor:
+        """Draw where a patch begins in a length; one that does not fit is mirrored at the end."""
+        return below(((length - self._side) // grid + 1).clamp(min=1), key) * grid
 
     def _positions(
         self, image: Tensor, row: Tensor, column: Tensor, *, turn: Tensor, order: Tensor, size: int
@@ -217,13 +211,17 @@ class Bank:
         return pixel.unsqueeze(-1) + channel.view(len(channel), 1, 1, -1)
 
 
-def grid_step(scale: int) -> int:
-    """Return the step between the places at which patches with a teacher's prediction begin.
+def grid_start(image: Tensor, scale: int) -> tuple[Tensor, Tensor]:
+    """Return row and column of the first whole pixel of the input, on images by their numbers.
 
-    It divides the scale. The grid of the input then lies on an image in 4 ways at x2 and x4, and in
-    9 at x3.
+    A teacher is asked about one input of each image. All ways in which the grid of the input can
+    lie on an image are as frequent, so that a bank of many images has patches of every way.
+
+    Example:
+        >>> [values.tolist() for values in grid_start(torch.arange(5), 2)]
+        [[0, 1, 0, 1, 0], [0, 0, 1, 1, 0]]
     """
-    return max(1, scale // 2)
+    return image % scale, image // scale % scale
 
 
 def to_patches(raw: RawPatches, degradation: Degradation) -> Patches:
