@@ -8,7 +8,7 @@ import torch
 from helpers.networks import CLASSICAL, REDUCED
 from musigma.networks import card, create, entries, model_card
 from musigma.networks.weight_choices import measured_numbers
-from musigma.networks.weights_file import weights_of
+from musigma.networks.weights_file import shipped_weights, weights_of
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,16 @@ def test_what_shipped_weights_are_for(musigma):
     assert max(len(line) for line in result.out.splitlines()) <= 80
     assert "drunet-small x1 removes Gaussian noise of level 0 to 50, with error bars" in text
     assert "edsr-baseline x3 enlarges by 3; trained on bicubically reduced images" in text
-    assert "License: Apache-2.0 for the project's own rights" in text
+    assert "photo: Apache-2.0 for the project's own rights" in text
+    assert "License of fast: Apache-2.0" in text
     assert "images that have terms of their own" in text
     listed = json.loads(musigma("models", "--shipped", "--json").out)
-    shipped = {(content["name"], content["scale"]) for content in listed}
-    assert shipped == {("drunet-small", 1), *(("edsr-baseline", scale) for scale in (2, 3, 4))}
+    expected = [(name, scale) for name, scales in shipped_weights().items() for scale in scales]
+    assert [(row["name"], row["scale"]) for row in listed] == expected
+    assert {row["name"] for row in listed} >= {"drunet-small", "edsr-baseline", "fast", "photo"}
+    fast = next(row for row in listed if (row["name"], row["scale"]) == ("fast", 2))
+    assert (fast["network"], fast["choice"], fast["sigma"]) == ("span-s", "fast", True)
+    assert fast["measured"]["psnr_y"].keys() >= {"B100", "Urban100"}
 
 
 def test_what_was_measured_of_shipped_weights(musigma):

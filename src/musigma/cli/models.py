@@ -39,7 +39,7 @@ def models(
     ] = None,
     scale: Annotated[int | None, typer.Option(help="Show this zoom factor alone.")] = None,
     shipped: Annotated[
-        bool, typer.Option("--shipped", help="Show the networks with shipped weights alone.")
+        bool, typer.Option("--shipped", help="Compare the weights that ship with musigma.")
     ] = False,
     load: Annotated[
         Path | None, typer.Option(help="Show what this weights file holds, as JSON.")
@@ -55,10 +55,11 @@ def models(
     if load is not None:
         _show_file(load, scale)
         return
-    if shipped and not json:
-        _show_shipped(name, scale)
+    if shipped:
+        weights = _shipped(name, scale)
+        print_json(weights) if json else _show_shipped(weights)
         return
-    rows = _choose(name, scale, shipped=shipped)
+    rows = _choose(name, scale)
     if json:
         cards = _cards(rows)
         print_json(cards[0] if name and len(cards) == 1 else cards)
@@ -81,9 +82,8 @@ def _show_file(path: Path, scale: int | None) -> None:
     print_json({**content, "metadata": model.metadata, "digest": model.digest})
 
 
-def _choose(name: str | None, scale: int | None, *, shipped: bool) -> Rows:
+def _choose(name: str | None, scale: int | None) -> Rows:
     from musigma.networks import entries, entry
-    from musigma.networks.weights_file import shipped_path
     from musigma.types import ConfigError
 
     chosen = [entry(name)] if name else list(entries())
@@ -91,11 +91,6 @@ def _choose(name: str | None, scale: int | None, *, shipped: bool) -> Rows:
     if not rows:
         known = ", ".join(str(factor) for factor in sorted({s for e in chosen for s in e.scales}))
         raise ConfigError(f"there is no {name or 'network'} for scale {scale}; known: {known}")
-    if not shipped:
-        return rows
-    rows = [(e, factor) for e, factor in rows if shipped_path(e.name, factor)]
-    if not rows:
-        raise ConfigError("no weights ship for this choice; 'musigma models --shipped' lists all")
     return rows
 
 
@@ -174,50 +169,64 @@ def _cost_table(cards: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _show_shipped(name: str | None, scale: int | None) -> None:
+def _shipped(name: str | None, scale: int | None) -> list[dict[str, Any]]:
+    """Return what there is to say of the shipped weights, or of those of a name or a scale."""
     from musigma.networks.model_card import purpose_of
+    from musigma.networks.weight_choices import choice_of, measured_numbers
     from musigma.networks.weights_file import shipped_metadata, shipped_weights
     from musigma.types import ConfigError
 
-    chosen = [
-        (weights, factor)
-        for weights, factors in shipped_weights().items()
-        for factor in factors
-        if name in (None, weights) and scale in (None, factor)
-    ]
-    if not chosen:
+    measured, rows = measured_numbers(), []
+    for weights, factors in shipped_weights().items():
+        for factor in factors:
+            if name not in (None, weights) or scale not in (None, factor):
+                continue
+            metadata = shipped_metadata(weights, factor)
+            rows.append(
+                {
+                    "name": weights,
+                    "scale": factor,
+                    "network": metadata["architecture"],
+                    "sigma": bool(metadata.get("sigma")),
+                    "choice": choice_of(weights),
+                    "purpose": purpose_of(metadata),
+                    "license": metadata["licence"],
+                    "measured": measured.get(f"{weights}-x{factor}", {}),
+                }
+            )
+    if not rows:
         raise ConfigError("no weights ship for this choice; 'musigma models --shipped' lists all")
+    return rows
+
+
+def _show_shipped(rows: list[dict[str, Any]]) -> None:
     table = _table()
     _add_columns(table, left=("weights", "network", "scale"))
     table.add_column("what they do")
-    licences = set()
-    for weights, factor in chosen:
-        metadata = shipped_metadata(weights, factor)
-        sigma = ", with error bars" if metadata.get("sigma") else ""
-        purpose = purpose_of(metadata) + sigma
-        table.add_row(weights, metadata["architecture"], f"x{factor}", purpose)
-        licences.add(metadata["licence"])
-    _show(table, LOAD_NOTE + "\nLicense: " + "; ".join(sorted(licences)) + ".\n")
-    _show(_measured_table(chosen), MEASURED_NOTE + "\n" + "\n".join(_choices()))
+    licenses: dict[str, dict[str, None]] = {}
+    for row in rows:
+        sigma = ", with error bars" if row["sigma"] else ""
+        table.add_row(row["name"], row["network"], f"x{row['scale']}", row["purpose"] + sigma)
+        licenses.setdefault(row["license"], {})[row["name"]] = None
+    about = [f"License of {', '.join(names)}: {text}." for text, names in licenses.items()]
+    _show(table, "\n".join((LOAD_NOTE, *about)) + "\n")
+    _show(_measured_table(rows), MEASURED_NOTE + "\n" + "\n".join(_choices()))
 
 
-def _measured_table(chosen: list[tuple[str, int]]) -> Table:
+def _measured_table(rows: list[dict[str, Any]]) -> Table:
     """What was measured of weights: an empty cell where there is no record."""
-    from musigma.networks.weight_choices import measured_numbers
-
     table = _table()
     _add_columns(table, left=("weights", "scale"))
     _add_columns(table, right=("parameters", "MB", *MEASURED_SETS, "PLL", "CPU", "GPU"))
-    numbers = measured_numbers()
-    for weights, factor in chosen:
-        values = numbers.get(f"{weights}-x{factor}", {})
+    for row in rows:
+        values = row["measured"]
         psnr, times = values.get("psnr_y", {}), values.get("times", {})
         cells = [f"{psnr[name]:.2f}" if name in psnr else "" for name in MEASURED_SETS]
         likelihood = values.get("pll", {}).get(MEASURED_SETS[0])
         cells.append("" if likelihood is None else f"{likelihood:.2f}")
         table.add_row(
-            weights,
-            f"x{factor}",
+            row["name"],
+            f"x{row['scale']}",
             f"{values['params']:,}" if values else "",
             f"{values['bytes'] / 1e6:.1f}" if values else "",
             *cells,
