@@ -24,7 +24,7 @@ from musigma.training.run_log import RunLog
 from musigma.training.schedule import Clock
 from musigma.training.step import Step
 from musigma.training.teaching import taught
-from musigma.types import ConfigError, DataError, MusigmaError, short_repr
+from musigma.types import ConfigError, DataError, MusigmaError, first_line, short_repr
 
 CHANGEABLE = {
     *("steps", "seconds", "log_every", "validate_every", "validations", "save_every", "compile")
@@ -113,9 +113,11 @@ def set_up(
         bank: The training data, if it is loaded already.
     """
     teacher = load_weights(recipe.teacher, recipe.scale).network if recipe.teacher else None
+    network = build_network(recipe).to(device)
+    _check_runs(network, recipe)
     step = Step(
         recipe,
-        build_network(recipe),
+        network,
         [Objective(text, teacher=teacher) for text in phases(recipe.objective)],
         bank or load_bank(recipe, device, run_log),
         device=device,
@@ -160,6 +162,21 @@ def build_network(recipe: Recipe) -> Network:
         if recipe.keep_mean:
             _keep_mean(network, new)
     return network.train()
+
+
+def _check_runs(network: Network, recipe: Recipe) -> None:
+    """Refuse a network that can be built, but not run, before the data are loaded."""
+    side, device = min(recipe.patch, 16), next(network.parameters()).device
+    network.eval()  # a trial must not change the averages of batch norms
+    try:
+        with torch.no_grad():
+            network(torch.zeros(1, network.in_channels, side, side, device=device))
+    except Exception as error:  # settings that do not fit one another raise anything
+        raise ConfigError(
+            f"{recipe.network} cannot be run with settings = {short_repr(dict(recipe.settings))} "
+            f"and patches of {side} pixels ({type(error).__name__}: {first_line(error)})"
+        ) from error
+    network.train()
 
 
 def load_weights(name: str, scale: int, *, any_scale: bool = False) -> Model:
