@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from musigma.file_lock import NOT_ELSEWHERE, try_lock, wait_for_lock
+from musigma.file_lock import open_here, try_lock, wait_for_lock
 
 PARTS = ".musigma-*.part"
 """Names of files that are being written."""
@@ -133,7 +133,7 @@ def _folders_locked(folders: Iterable[Path]) -> Iterator[None]:
 
 def _is_abandoned(part: Path) -> bool:
     try:
-        descriptor = os.open(part, os.O_RDONLY | NOT_ELSEWHERE)
+        descriptor = open_here(part, os.O_RDONLY)
     except OSError:
         return False
     try:

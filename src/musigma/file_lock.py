@@ -1,20 +1,35 @@
-"""Locks on open files, by which processes know of each other.
+"""Files in folders that may come from a stranger, and locks by which processes know of each other.
 
 The system releases a lock when the process that has it ends, however it ends. Windows and some
 network file systems have no such locks.
 """
 
+import errno
 import os
+import stat
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-NOT_ELSEWHERE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Flags for files in a folder that may come from a stranger: follow no link, wait for no pipe."""
+_NOT_ELSEWHERE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 _fcntl: Any = None
 with suppress(ImportError):
     _fcntl = import_module("fcntl")
+
+
+def open_here(path: str | Path, flags: int) -> int:
+    """Open a regular file, as `os.open` does; follow no link, and wait for no pipe.
+
+    Raises:
+        OSError: If it is anything else, or cannot be opened.
+    """
+    descriptor = os.open(path, flags | _NOT_ELSEWHERE, 0o666)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
 
 
 def try_lock(descriptor: int) -> bool | None:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from musigma.cli.common import print_json, results, screen
+from musigma.images.listing import printable
 from studies.paper.measurements import RESULTS
 
 File = Annotated[Path, typer.Option("--file", help="The campaign file.")]
@@ -52,7 +53,7 @@ def status(
     table = Table("run", "done", "minutes", "finding, or question")
     for row in rows:
         done = f"{row['done']}/{row['runs']}"
-        table.add_row(str(row["name"]), done, f"{row['minutes']:g}", str(row["text"]))
+        table.add_row(str(row["name"]), done, f"{row['minutes']:g}", printable(row["text"]))
     results.print(table)
 
 

@@ -147,7 +147,7 @@ def load_campaign(path: Path, *, only: Sequence[str] | None = None) -> list[Plan
     _check_names_differ(plans, path)
     for name in only or ():
         if name not in names:
-            raise ConfigError(f"{path} has no entry {name!r}; {nearest(name, names)}")
+            raise ConfigError(f"{path} has no entry {short_repr(name)}; {nearest(name, names)}")
     return [plan for plan in plans if not only or plan.name in only]
 
 
@@ -436,9 +436,9 @@ def _check(key: str, value: Any, title: str) -> None:
     elif key in ("keep", "zoo"):
         is_right, expected = isinstance(value, bool), "true or false"
     elif key == "seeds":
-        is_right = isinstance(value, list) and bool(value) and all(type(n) is int for n in value)
+        is_right = isinstance(value, list) and bool(value) and all(map(_is_seed, value))
         is_right = is_right and len(set(value)) == len(value) <= MAX_SEEDS
-        expected = f"a list of up to {MAX_SEEDS} different whole numbers"
+        expected = f"a list of up to {MAX_SEEDS} different whole numbers from 0"
     elif key in _TEXTS:
         is_right = isinstance(value, list) and all(isinstance(text, str) for text in value)
         expected = "a list of texts"
@@ -453,6 +453,10 @@ def _check(key: str, value: Any, title: str) -> None:
                 f"{title}: {key} may hold up to {MAX_NAME} letters, digits, '.', '_' and '-' only, "
                 f"got {short_repr(name)}"
             )
+
+
+def _is_seed(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**31
 
 
 def _is_number(value: Any) -> bool:

@@ -16,7 +16,7 @@ from musigma.adaptation import fine_tuning
 from musigma.adaptation.adapt import Show, adapt, gain_is_certain
 from musigma.adaptation.fine_tuning import make_recipe, noisy_objective, objective_of
 from musigma.adaptation.source import Settings, find_source
-from musigma.adaptation.state import open_state
+from musigma.adaptation.state import State, open_state
 from musigma.evaluation.record import load_record
 from musigma.functional.noisy_pairs import MeasuredNoise
 from musigma.functional.poisson_gaussian import PoissonGaussian
@@ -306,6 +306,33 @@ def test_what_cannot_be_adapted_is_refused_before_anything_is_written(
     with pytest.raises(error, match=text):
         adapt(settings_in(folder, **changes), tmp_path / "out", device="cpu")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"seconds": "x"},
+        {"seconds": 10**400},
+        {"settings": 5},
+        {"settings": {"minutes": "x"}},
+        {"validation": {"a": "x"}},
+        {"before": {"psnr": [1]}},
+        {"noise": {"gain": 1}},
+        {"noise": 5},
+        {"warnings": [5]},
+        "[" * 100_000,
+    ],
+    ids=lambda changes: next(iter(changes)) if isinstance(changes, dict) else "deep",
+)
+def test_a_state_that_a_stranger_changed_is_refused_in_one_line(folder, tmp_path, changes):
+    settings = settings_in(folder)
+    State(tmp_path, settings, seconds=5.0, finished=True).save()
+    assert open_state(tmp_path, settings, resume=True).seconds == 5
+    path = tmp_path / "adapt.json"
+    stored = json.loads(path.read_text())
+    path.write_text(changes if isinstance(changes, str) else json.dumps(stored | changes))
+    with pytest.raises(DataError, match=r"adapt.json cannot be read; start again in another"):
+        open_state(tmp_path, settings, resume=True)
 
 
 def test_other_files_in_the_folder_are_left_alone(folder, tmp_path):

@@ -32,6 +32,27 @@ def test_an_empty_name_is_not_the_current_folder(musigma, weights, photos, tmp_p
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("evaluate", "bicubic", "--scale", 2, "--data", ""),
+        ("calibrate", "WEIGHTS", "--data", "", "-o", "c.safetensors"),
+        ("calibrate", "WEIGHTS", "--data", ".", "--low", "", "-o", "c.safetensors"),
+        ("adapt", "", "-o", "adapted"),
+        ("train", "smoke", "data=['']", "-o", "run"),
+    ],
+    ids=lambda words: " ".join(map(str, words[:4])),
+)
+def test_an_empty_name_of_images_is_not_the_current_folder(
+    musigma, weights, photos, monkeypatch, words
+):
+    monkeypatch.chdir(photos)
+    result = musigma(*(weights if word == "WEIGHTS" else word for word in words))
+    assert result.code == 2
+    expected = "error: the name of the images is empty; give '.' for the current folder"
+    assert result.errors == [expected]
+
+
 def test_json_needs_an_output(weights, photos, tmp_path):
     """With a closed standard output nothing is computed."""
     program = [sys.executable, "-m", "musigma", "upscale", photos, "--model", weights, "--json"]
@@ -42,18 +63,30 @@ def test_json_needs_an_output(weights, photos, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("x.bin", "x.bin was not written: the name must end in .safetensors"),
+        ("folder.safetensors", "FOLDER/folder.safetensors was not written: it is a folder"),
+        (
+            "file/new/x.safetensors",
+            "FOLDER/file/new/x.safetensors was not written: no file can be made in FOLDER/file",
+        ),
+    ],
+)
 def test_a_name_for_weights_is_refused_before_the_work(
-    musigma, weights, photos, tmp_path, monkeypatch
+    musigma, weights, photos, tmp_path, monkeypatch, name, line
 ):
     def fail(*args, **kwargs):
         raise AssertionError("images were restored")
 
     module = sys.modules["musigma.evaluation.calibrate"]
     monkeypatch.setattr(module, "calibrate_with_groups", fail)
-    words = ("calibrate", weights, "--data", photos, "-o", tmp_path / "x.bin")
-    result = musigma(*words)
+    (tmp_path / "folder.safetensors").mkdir()
+    (tmp_path / "file").touch()
+    result = musigma("calibrate", weights, "--data", photos, "-o", tmp_path / name)
     assert result.code == 2
-    assert result.errors == ["error: x.bin was not written: the name must end in .safetensors"]
+    assert result.errors == [f"error: {line}".replace("FOLDER", str(tmp_path))]
 
 
 def test_names_do_not_reach_the_terminal_raw(musigma, weights, photos, tmp_path):

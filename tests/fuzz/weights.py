@@ -18,11 +18,26 @@ VALUES: tuple[Any, ...] = (
     *(-1, 0, 1, 2, 3, 6.5, 60_000, 3_000_000, 2**31, 2**63, 1e308, True, None, "x", "", [], {}),
     *([1] * 1000, {"a": 1}, "../../x", "nan", [[1.0]], -64, 1_048_576),
 )
-ROUTES = (
+SIZES = (0, 0, 1, 2, 3, 7, 4096)
+ROUTES: tuple[tuple[str, ...], ...] = (
     *(("settings", "width"), ("settings", "num_blocks"), ("settings", "unknown"), ("settings",)),
     *(("sigma", "width"), ("sigma", "depth"), ("sigma",), ("scale",), ("architecture",), ("name",)),
     *(("calibration",), ("calibration", "knots"), ("calibration", "values"), ("training",)),
     *(("calibration", "factor"), ("calibration", "method"), ("musigma",), ("format",)),
+)
+
+
+OTHERS: tuple[tuple[str, int, dict[str, int]], ...] = (
+    ("gcdn-colour", 1, {"width": 12, "rank": 2, "num_steps": 1, "num_neighbours": 4, "window": 7}),
+    ("nlrn-colour", 1, {"width": 8, "num_steps": 2, "window": 4}),
+    ("nlsn", 2, {"num_blocks": 1, "width": 16, "num_hashes": 2, "chunk_size": 8}),
+    ("rpcnn", 1, {"width": 8, "window": 3}),
+    ("span", 2, {"num_blocks": 2, "width": 8}),
+    (
+        "swinir-light",
+        2,
+        {"num_groups": 1, "num_blocks": 1, "width": 4, "num_heads": 2, "window": 4},
+    ),
 )
 
 
@@ -32,6 +47,14 @@ def tiny() -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
     torch.manual_seed(0)
     network = with_sigma(create("edsr-baseline", scale=2, num_blocks=1, width=8), width=8, depth=2)
     return weights_of(network), describe(network)
+
+
+@cache
+def others() -> tuple[tuple[dict[str, torch.Tensor], dict[str, Any]], ...]:
+    """Return the same of networks with windows, neighbors, hashes and other settings."""
+    torch.manual_seed(0)
+    networks = [create(name, scale=scale, **settings) for name, scale, settings in OTHERS]
+    return tuple((weights_of(network), describe(network)) for network in networks)
 
 
 def make_weights(random: Random) -> tuple[str, bytes]:
@@ -63,9 +86,15 @@ def safetensors_of(tensors: dict[str, torch.Tensor], metadata: Any) -> bytes:
 
 
 def _changed(random: Random) -> tuple[dict[str, torch.Tensor], str]:
-    tensors, description = dict(tiny()[0]), json.loads(json.dumps(tiny()[1]))
+    routes, values = ROUTES, VALUES
+    stored, described = tiny()
+    if random.random() < 0.4:
+        stored, described = random.choice(others())
+        routes = tuple(("settings", key) for key in described["settings"])
+        values = SIZES
+    tensors, description = dict(stored), json.loads(json.dumps(described))
     for _ in range(random.choice((1, 1, 2))):
-        route, value = random.choice(ROUTES), random.choice(VALUES)
+        route, value = random.choice(routes), random.choice(values)
         inner = description
         for key in route[:-1]:
             inner = inner.setdefault(key, {}) if isinstance(inner, dict) else {}

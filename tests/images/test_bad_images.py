@@ -75,6 +75,21 @@ def cut_jpeg(**options):
     return data[: data.index(b"\xff\xda") + 34] + b"\xff\xd9"
 
 
+def jpeg_without_scans(num_kept, **options):
+    """A JPEG that was cut behind its first scans, with an end marker of its own."""
+    starts = encoded("JPEG", **options).split(b"\xff\xda")
+    assert len(starts) > num_kept + 1
+    return b"\xff\xda".join(starts[: num_kept + 1]) + b"\xff\xd9"
+
+
+def jpeg_of_one_color():
+    """A JPEG with a scan for each color, of which the first alone is there."""
+    data = bytearray(encoded("JPEG", subsampling=0))
+    start = data.index(b"\xff\xda")
+    data[start : start + 14] = b"\xff\xda\0\x08\x01\x01\0\0\x3f\0"
+    return bytes(data)
+
+
 def jpeg_of_scans(num_scans):
     """A progressive JPEG whose last scan is repeated."""
     data = encoded("JPEG", progressive=True)
@@ -132,6 +147,9 @@ BROKEN = {
         cut_jpeg(picture=Image.fromarray(np.tile(PIXELS, (4, 4, 1))), progressive=True),
         "the pixel data end early",
     ),
+    "progressive jpeg of one scan": (jpeg_without_scans(1, progressive=True), "scans are missing"),
+    "progressive jpeg of 5 scans": (jpeg_without_scans(5, progressive=True), "scans are missing"),
+    "jpeg of one color of three": (jpeg_of_one_color(), "scans are missing"),
     "jpeg of 600 scans": (jpeg_of_scans(600), "it has more than 100 scans"),
     "tiff of 20000 pages": (tiff_of_pages(20_000), "it has more than 10,000 pages"),
     "big tiff of 20000 pages": (tiff_of_pages(20_000, big=True), "10,000 pages"),
@@ -362,6 +380,8 @@ WHOLE = {
     "fax tiff": {"mode": "1", "compression": "group4"},
     "jpeg tiff": {"compression": "jpeg"},
     "progressive jpeg": {"progressive": True},
+    "gray progressive jpeg": {"mode": "L", "progressive": True},
+    "ink progressive jpeg": {"mode": "CMYK", "progressive": True},
 }
 
 

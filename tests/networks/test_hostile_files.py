@@ -103,6 +103,41 @@ def test_a_network_of_many_small_blocks_is_refused_early(tmp_path):
     assert "far more layers than there are weights" in line
 
 
+def without_values(name, scale, **settings):
+    """Return a network on the meta device, whatever its size."""
+    with torch.device("meta"):
+        return create(name, scale=scale, **settings)
+
+
+def file_of(tmp_path, built):
+    """Write a file of ours of a network, with zeros for weights."""
+    state = {key: torch.zeros(value.shape) for key, value in weights_of(built).items()}
+    save_file(state, tmp_path / "w.safetensors", {"musigma": json.dumps(describe(built))})
+    return tmp_path / "w.safetensors"
+
+
+def test_tables_that_a_file_asks_for_but_does_not_hold(tmp_path):
+    """Each window of 128 x 128 pixels has 2 GiB of positions, and each hash its rotations."""
+    one_block = {"num_groups": 1, "num_blocks": 1, "width": 2, "num_heads": 1, "mlp_ratio": 1}
+    path = file_of(tmp_path, without_values("swinir-light", 2, window=128, **one_block))
+    assert path.stat().st_size < 300_000
+    before = peak_memory()
+    assert "the settings ask for tables of 268,435,459 values" in line_of(path)
+    path = ours(tmp_path, architecture="nlsn", settings={"num_hashes": 4096, "width": 4096})
+    assert "the settings ask for tables of" in line_of(path)
+    assert peak_memory() - before < 2**28
+
+
+def test_a_network_that_cannot_run_is_one_line_for_every_command(tmp_path):
+    settings = {"num_neighbours": 0, "width": 12, "rank": 2, "num_steps": 1, "window": 7}
+    model = load(file_of(tmp_path, without_values("gcdn-colour", 1, **settings)))
+    with pytest.raises(
+        ConfigError, match=r"the network cannot be run \(ZeroDivisionError: "
+    ) as caught:
+        model.predict(torch.rand(1, 3, 9, 8))
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("sigma", "line"),
     [

@@ -1,5 +1,6 @@
 """A campaign: which runs come next, and that making them gives what `train` would have given."""
 
+import os
 import tarfile
 from dataclasses import replace
 from functools import partial
@@ -121,6 +122,8 @@ def test_a_branch_is_there_where_the_objective_needs_one(tmp_path):
             "runs of 'x' and 'y' are both called 'x-s0'",
         ),
         (RUN + "\nseeds = [1, 1]", "different whole numbers"),
+        (RUN + "\nseeds = [-1]", "different whole numbers from 0"),
+        (f"{RUN}\nseeds = [1{'0' * 4000}]", "different whole numbers from 0"),
         (f"{RUN}\n{'z' * 5000} = 1", r"a run has no key 'z{77}\.\.\.'"),
         (f"{RUN}\nkeep = '{'z' * 10**5}'", r"keep must be true or false, got 'z{77}\.\.\.'"),
         (f"{RUN}\n{RUN}", "has two entries called 'x'"),
@@ -135,6 +138,13 @@ def test_a_slip_in_the_file_is_named(tmp_path, text, match):
     with pytest.raises(ConfigError, match=match) as caught:
         load_campaign(path)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_campaign_file_that_is_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "campaign.toml")
+    with pytest.raises(ConfigError, match="is not a regular file"):
+        load_campaign(tmp_path / "campaign.toml")
 
 
 def test_a_campaign_file_that_is_not_there(tmp_path):

@@ -38,3 +38,12 @@ def test_an_entry_that_is_not_there_is_named(studies, campaign, tmp_path):
     done = studies("campaign", "next", *campaign, *words)
     assert done.code == 2
     assert "did you mean 'first'" in done.err.replace("\n", " ")
+
+
+def test_texts_of_the_file_reach_the_terminal_escaped(studies, tmp_path):
+    text = r"\u001b]0;owned\u0007"
+    run = f"[[run]]\nname = 'x'\nwhy = \"{text}\"\nminutes = 1\nrecipe = 'study'"
+    (tmp_path / "campaign.toml").write_text(run)
+    printed = studies("campaign", "status", "--file", tmp_path / "campaign.toml").out
+    assert r"\x1b]0;owned\x07" in printed
+    assert "\033" not in printed

@@ -1,12 +1,21 @@
 import hashlib
 import math
+import os
 import pickle
+import resource
 
 import pytest
 import torch
 
 from musigma.atomic import atomic_writer
-from musigma.training.checkpoint import KEPT, MAGIC, checkpoints, load_newest, save_checkpoint
+from musigma.training.checkpoint import (
+    KEPT,
+    MAGIC,
+    checkpoints,
+    is_plain,
+    load_newest,
+    save_checkpoint,
+)
 
 
 def content(value: float) -> dict:
@@ -69,6 +78,41 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path, how, caplog):
     assert "step-000000010.checkpoint is damaged" in caplog.text
     damage(tmp_path / "step-000000005.checkpoint", how)
     assert load_newest(tmp_path) is None
+
+
+def test_what_is_no_file_is_no_checkpoint(tmp_path):
+    save_all(tmp_path, 5)
+    (tmp_path / "step-000000010.checkpoint").mkdir()
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "step-000000015.checkpoint")
+    assert load_newest(tmp_path)["spent"] == 5
+    save_all(tmp_path, 20)
+    assert load_newest(tmp_path)["spent"] == 20
+
+
+def test_a_damaged_checkpoint_of_any_size_takes_little_memory(tmp_path):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for number, start in ((1, b""), (2, MAGIC)):
+        with (tmp_path / f"step-00000000{number}.checkpoint").open("wb") as file:
+            file.write(start)
+            file.truncate(2**30)
+    assert load_newest(tmp_path) is None
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**18  # KiB
+
+
+def nested(depth):
+    value = [1]
+    for _ in range(depth):
+        value = [value, value]  # twice as many items each time, in a few bytes
+    return value
+
+
+def test_plain_values_are_told_from_others():
+    assert is_plain(content(0)["recipe"])
+    itself = {}
+    itself["a"] = itself
+    for value in (torch.zeros(2), {"a": [print]}, itself, nested(60), ["x"] * 10**6):
+        assert not is_plain(value)
 
 
 def test_a_damaged_checkpoint_does_not_push_out_good_ones(tmp_path):

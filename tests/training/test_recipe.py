@@ -60,6 +60,11 @@ def test_overrides_change_values(tmp_path):
         ({"degrade": "area | bicubic"}, "shrinks more than once"),
         ({"data": ["drawn-shapes", "b"]}, "drawn-shapes cannot be mixed with other data"),
         ({"batch": 10_000_000}, "batch must be from 1 to 65536, got 10000000"),
+        ({"network": "swinir-light", "settings": {"window": 0}}, "size_multiple must be 1 or more"),
+        (
+            {"network": "swinir-light", "settings": {"window": 512}},
+            "the settings ask for tables of",
+        ),
         ({"sigma_width": 100_000}, "sigma_width must be from 1 to 4096"),
         ({"clip": math.inf}, "clip must be zero or more"),
         ({"objective": "expected_l1(samples=0)"}, "samples must be from 1 to"),
@@ -209,6 +214,11 @@ def line_of(**changes):
         ({"settings": {"num_blocks": 4096}}, "far more layers than there are weights"),
         ({"settings": {"scale": 3}}, "scale is a key of the recipe, not one of settings"),
         ({"settings": {"x" * 5000: 3}}, "edsr-baseline has no setting 'xxx"),
+        ({"network": "swinir-light", "settings": {"window": 0}}, "size_multiple must be 1 or more"),
+        (
+            {"network": "swinir-light", "settings": {"window": 512}},
+            "the settings ask for tables of",
+        ),
         ({"sigma_width": 100_000}, "sigma_width must be from 1 to 4096"),
         ({"batch": 10**7}, "batch must be from 1 to 65536"),
         ({"batch": 65536, "patch": 4096}, "at most 67,108,864 are trained at once"),

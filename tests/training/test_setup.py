@@ -10,8 +10,9 @@ from musigma.functional.color import rgb_to_y
 from musigma.functional.fidelity import psnr
 from musigma.model import load, save
 from musigma.networks import mean_only
+from musigma.training import setup
 from musigma.training.checkpoint import save_checkpoint
-from musigma.training.run_log import read_log
+from musigma.training.run_log import RunLog, read_log
 from musigma.training.setup import build_network, find_run, load_bank, training_data
 from musigma.training.trainer import train
 from musigma.types import ConfigError, DataError
@@ -120,6 +121,37 @@ def test_settings_that_build_nothing_are_refused_in_one_line(settings):
         build_network(small_recipe(settings=settings))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("network", "settings"),
+    [
+        ("span", {"num_blocks": 0}),
+        ("imdn", {"num_blocks": 0}),
+        ("swinir-light", {"num_heads": 7}),
+        ("plksr", {"kernel_size": 2, "num_blocks": 1, "width": 16}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_settings_that_build_a_network_that_cannot_run(tmp_path, monkeypatch, network, settings):
+    """They are refused in one line, before the data are loaded."""
+    monkeypatch.setattr(setup, "load_bank", lambda *_: pytest.fail("the data were loaded"))
+    recipe = small_recipe(network=network, settings=settings)
+    with pytest.raises(ConfigError, match=f"{network} cannot be run with settings = ") as caught:
+        train(recipe, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_trial_before_a_run_leaves_the_network_as_it_was(tmp_path):
+    """SRResNet has batch norms, whose averages change with every image in training."""
+    pictures = str(write_pictures(tmp_path / "images", height=40, width=40))
+    recipe = small_recipe(network="srresnet", scale=4, settings={"num_blocks": 1}, data=[pictures])
+    expected = build_network(recipe).state_dict()
+    with RunLog(tmp_path / "run", recipe, writes=True) as run_log:
+        step, _ = setup.set_up(recipe, None, run_log, device=CPU)
+    assert step.network.training
+    assert_same(step.network.state_dict(), expected)
 
 
 def test_initial_weights_follow_from_the_seed():

@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 import threading
@@ -158,10 +159,13 @@ def test_a_log_with_damaged_lines_does_not_end_a_run(tmp_path, caplog):
     recipe = recipe_in(tmp_path, steps=5)
     (tmp_path / "run").mkdir()
     damaged = b'5\n[]\nnull\n{"a": 2}\n{"step": "x", "seconds": 1, "loss": 2}\n\xff\n{"step": 1, "l'
-    (tmp_path / "run" / "log.jsonl").write_bytes(damaged)
+    far_too_large = json.dumps({"step": 2, "seconds": 1, "loss": 10**400, "psnr": 10**400})
+    no_note = json.dumps({"note": "resumed", "loss": "x"})
+    lines = [far_too_large, no_note, '{"step": 1e308, "seconds": 1, "loss": 1e308}']
+    (tmp_path / "run" / "log.jsonl").write_bytes("\n".join(lines).encode() + b"\n" + damaged)
     train(recipe, tmp_path / "run")
     assert [line["step"] for line in read_log(tmp_path / "run")] == [1, 5]
-    assert "7 damaged lines are left out" in caplog.text
+    assert "10 damaged lines are left out" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -173,6 +177,29 @@ def test_a_log_with_damaged_lines_does_not_end_a_run(tmp_path, caplog):
         (lambda content: content.update(step=3), "the checkpoint does not fit the recipe"),
         (lambda content: content["step"]["weights"].popitem(), "does not fit the recipe"),
         (lambda content: content.update(spent="x"), "the checkpoint does not fit the recipe"),
+        (lambda content: content.update(spent=10**400), "no run has such a clock"),
+        (lambda content: content.update(rate_factor=-1), "no run has such a clock"),
+        (lambda content: content["step"]["number"].fill_(-5), "no run has such a clock"),
+        (
+            lambda content: content["step"].update(number=torch.tensor(2.0)),
+            "step.number is missing or has another form",
+        ),
+        (
+            lambda content: content["step"].update(averages=[torch.zeros(())] * 2),
+            "step.averages is missing or has another form",
+        ),
+        (
+            lambda content: content["step"]["averages"].__setitem__(0, torch.zeros(())),
+            "step.averages.0 is missing or has another form",
+        ),
+        (
+            lambda content: content["recipe"].update(batch=torch.zeros(2)),
+            "was not written by this version of musigma",
+        ),
+        (
+            lambda content: content["recipe"].update(network="x" * 10**5),
+            r"the run to resume has network = 'xx.*\.\.\.', the recipe",
+        ),
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused_in_one_line(tmp_path, change, message):
@@ -181,9 +208,26 @@ def test_a_checkpoint_of_something_else_is_refused_in_one_line(tmp_path, change,
     content = load_newest(tmp_path / "run")
     change(content)
     save_checkpoint(tmp_path / "run", 2, content)
-    with pytest.raises(DataError, match=message) as caught:
+    with pytest.raises((ConfigError, DataError), match=message) as caught:
         train(recipe, tmp_path / "run", resume=True)
     assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs links and pipes")
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder"])
+def test_a_log_that_is_no_file_is_refused_in_one_line(tmp_path, kind):
+    """A link may lead to any file, which must stay as it is, and a pipe never ends."""
+    precious = tmp_path / "precious.txt"
+    precious.write_text("mine")
+    path = tmp_path / "run" / "log.jsonl"
+    path.parent.mkdir()
+    {"link": lambda: path.symlink_to(precious), "pipe": lambda: os.mkfifo(path)}.get(
+        kind, path.mkdir
+    )()
+    with pytest.raises(ConfigError, match=r"log\.jsonl cannot be written \(.*\); choose another"):
+        train(recipe_in(tmp_path, steps=1), tmp_path / "run")
+    assert precious.read_text() == "mine"
 
 
 def test_no_file_holds_the_prefix_of_a_wrapper(tmp_path):

@@ -98,7 +98,7 @@ def find_source(settings: Settings) -> Source:
     """
     second = settings.noisy_pairs or settings.low
     folder = Path(settings.pictures).expanduser()
-    known = folder.absolute() if folder.is_dir() else settings.pictures
+    known = folder.absolute() if settings.pictures and folder.is_dir() else settings.pictures
     dataset = find_dataset(
         known, scale=None if settings.degrade else settings.scale or DEFAULT_SCALE, degraded=second
     )

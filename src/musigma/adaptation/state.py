@@ -1,6 +1,7 @@
 """How far an adaptation has come, in a file, so that it can be resumed."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from musigma.types import ConfigError, DataError
 
 STATE = "adapt.json"
 VERSION = 1
+MAX_FINITE = 1e15
+"""A finite number of the file is not larger."""
+
 CHANGEABLE = {"minutes"}
 """Settings that may differ when a run is resumed."""
 
@@ -87,10 +91,25 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         stored = json.loads(path.read_text())
         if stored["version"] == VERSION and {*_KEYS, "settings"} <= stored.keys():
+            _check_forms(stored)
             return dict(stored)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(f"{path} cannot be read; start again in another folder") from error
     raise DataError(f"{path} was written by another version; start again in another folder")
+
+
+def _check_forms(stored: dict[str, Any]) -> None:
+    """Raise an error where something has another form than in a file of ours."""
+    before, noise = stored["before"] or {}, stored["noise"] or {"gain": 0, "std": 0}
+    numbers = [stored["settings"]["minutes"], stored["seconds_per_picture"], stored["seconds"] or 0]
+    numbers += [noise["gain"], noise["std"], *noise.get("signals", []), *noise.get("variances", [])]
+    numbers += [*stored["validation"].values()]
+    numbers += [value for key, value in before.items() if key != "pictures"]
+    are_texts = all(isinstance(text, str) for text in stored["warnings"])
+    if not are_texts or any(type(number) not in (int, float) for number in numbers):
+        raise TypeError("a number or a text was expected")
+    if any(MAX_FINITE < abs(number) < math.inf for number in numbers):
+        raise ValueError("a number is far too large")
 
 
 def _check_same(before: dict[str, Any], now: dict[str, Any]) -> None:

@@ -130,9 +130,9 @@ def adapt(
 
 
 def _absolute(folder: str) -> str:
-    """Return the path of a folder; the name of a data set stays a name."""
+    """Return the path of a folder; the name of a data set stays a name, also an empty one."""
     path = Path(folder).expanduser()
-    return str(path.absolute()) if path.is_dir() else folder
+    return str(path.absolute()) if folder and path.is_dir() else folder
 
 
 def _bar_of(quiet: bool) -> "Callable[[str], Any]":

@@ -98,10 +98,10 @@ def calibrate(
     from musigma.evaluation.joint import with_joint_errors
     from musigma.evaluation.selection import select_inputs
     from musigma.model import load, save
-    from musigma.networks.weights_file import check_weights_name
+    from musigma.networks.weights_file import check_weights_path
     from musigma.prediction.device import limit_threads
 
-    check_weights_name(output)
+    check_weights_path(output)
     loaded = load(model, scale=scale, network=network, trust_network=trust_network)
     dataset, protocols = select_inputs(
         loaded.network, data, low=low, degradations=degrade or (), noise_std=noise_std

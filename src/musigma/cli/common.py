@@ -1,10 +1,12 @@
 """What the commands share: consoles, messages, progress bars, and sizes in bytes."""
 
 import json
+import logging
 import re
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -79,6 +81,40 @@ def print_line(text: str) -> None:
 def _print_message(label: str, style: str, text: str) -> None:
     line = printable(" ".join(with_option_names(text).splitlines()))
     screen.print(Text.assemble((label, style), f" {line}"))
+
+
+class _LineHandler(logging.Handler):
+    """Prints what is logged as lines for people; with a traceback, all lines of it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a record."""
+        if record.levelno >= logging.WARNING:
+            print_warning(record.getMessage())
+            return
+        for line in self.format(record).splitlines():
+            print_line(line)
+
+
+@contextmanager
+def messages_as_lines() -> Iterator[None]:
+    """Print warnings of Python and of the log as lines for people while the block runs.
+
+    They may hold names of files, whose control characters a terminal would obey.
+    """
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        print_warning(str(message))
+
+    logger, handler = logging.getLogger("musigma"), _LineHandler()
+    level = logger.level
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = show
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from musigma.cli import (
 from musigma.cli import (
     app as app_command,
 )
-from musigma.cli.common import print_error, results
+from musigma.cli.common import exit_on_sigterm, messages_as_lines, print_error, results
 from musigma.types import MusigmaError
 
 app = typer.Typer(
@@ -75,9 +75,7 @@ def set_debug(wanted: bool) -> None:
     """Set whether every error shows its traceback, also that of one file in a batch."""
     Settings.debug = wanted
     if wanted:
-        logger = logging.getLogger("musigma")
-        logger.setLevel(logging.DEBUG)
-        logger.addHandler(logging.StreamHandler())
+        logging.getLogger("musigma").setLevel(logging.DEBUG)
 
 
 @app.callback()
@@ -116,8 +114,9 @@ for command in (
 
 
 def main() -> None:
-    """Run the ``musigma`` command."""
-    run(app)
+    """Run the ``musigma`` command; SIGTERM ends it without leaving half a file behind."""
+    with exit_on_sigterm():
+        run(app)
 
 
 def run(commands: typer.Typer) -> None:
@@ -127,7 +126,8 @@ def run(commands: typer.Typer) -> None:
     """
     Settings.debug = False
     try:
-        commands()
+        with messages_as_lines():
+            commands()
     except (MusigmaError, OSError) as error:
         if Settings.debug or not is_correctable(error):
             raise

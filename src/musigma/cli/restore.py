@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from musigma.cli.common import (
-    exit_on_sigterm,
     print_error,
     print_json,
     print_line,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 def restore_all(model: "Model", options: "Options", shared: RestoreOptions) -> None:
     """Restore all inputs, report those that fail, and end with code 1 if there are any."""
-    with exit_on_sigterm(), _claimed(options.folder, shared):
+    with _claimed(options.folder, shared):
         outcomes = _restore_all(model, options, shared)
     if outcomes.failed:
         raise typer.Exit(1)

@@ -4,13 +4,12 @@ import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 LowOption = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         help="Folder with the inputs of the model, named as the files of --data. By default they "
         "are made from --data, or taken from a folder LR beside its folder HR."

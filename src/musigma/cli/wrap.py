@@ -89,12 +89,12 @@ def wrap(
     side network alone, so the results of your network do not change by a bit. For a network that
     'musigma models' lists, 'musigma train' with keep_mean gives better error bars.
     """
-    from musigma.networks.weights_file import check_weights_name
+    from musigma.networks.weights_file import check_weights_path
     from musigma.prediction.device import limit_threads, select_device
     from musigma.wrapping import WrapSettings
     from musigma.wrapping import wrap as wrap_network
 
-    check_weights_name(output)
+    check_weights_path(output)
     limit_threads(select_device(device))
     with show_progress(quiet=json) as progress:
         model = wrap_network(

@@ -119,7 +119,7 @@ def _hash_files(files: Iterable[tuple[str, str, Path]]) -> str:
 
 
 def _find_folder(name_or_path: str | Path, root: str | Path | None) -> Path:
-    given = Path(name_or_path).expanduser()
+    given = _given(name_or_path)
     path = given.resolve() if ".." in given.parts else given.absolute()
     is_name = name_or_path == given.name
     if not is_name and path.is_dir():
@@ -197,10 +197,17 @@ def _camera_folder(targets: Path) -> Path | None:
 
 
 def _existing(folder: str | Path) -> Path:
-    path = Path(folder).expanduser()
+    path = _given(folder)
     if not path.is_dir():
         raise DataError(f"there is no folder {str(folder)!r} of inputs")
     return path
+
+
+def _given(name_or_path: str | Path) -> Path:
+    """Return a path; a name that is empty, as a variable without a value, is no folder."""
+    if name_or_path == "":
+        raise DataError("the name of the images is empty; give '.' for the current folder")
+    return Path(name_or_path).expanduser()
 
 
 def _set_name(targets: Path) -> str:

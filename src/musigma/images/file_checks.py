@@ -37,6 +37,9 @@ _PNG_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 # In the compressed data 0xFF is followed by 0, or by the number of a restart marker.
 _JPEG_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 _JPEG_SCAN, _JPEG_END = 0xDA, 0xD9
+_JPEG_PROGRESSIVE = (0xC2, 0xCA)
+_JPEG_FRAMES = (0xC0, 0xC1, 0xC9, *_JPEG_PROGRESSIVE)
+_MAX_SEGMENT = 1024  # bytes of a frame or of a scan's header; it has at most 255 colors of 3 bytes
 _JPEG_FILL = b"\x5a\xa5\x33\xcc" * 64
 _JPEG_MISSING = (127, 128)  # the level of blocks without data
 
@@ -71,8 +74,9 @@ def check_png_data(file: BinaryIO) -> None:
 
 
 def check_jpeg_parts(file: BinaryIO) -> int | None:
-    """Refuse a JPEG of too many segments or scans; return where the picture ends, if it does."""
+    """Refuse a JPEG of too many segments or scans, or of too few; return where the picture ends."""
     file.seek(0)
+    missing = _MissingScans()
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         num_scans, position = 0, 2
         for _ in range(MAX_PARTS):
@@ -81,13 +85,47 @@ def check_jpeg_parts(file: BinaryIO) -> int | None:
                 return None
             code, position = data[marker.start() + 1], marker.end()
             if code == _JPEG_END:
+                missing.check()
                 return marker.start()
             num_scans += code == _JPEG_SCAN
             if num_scans > MAX_SCANS:
                 raise ValueError(f"it has more than {MAX_SCANS} scans")
             if code != 0x01:  # the one marker here that has no length
-                position += int.from_bytes(data[position : position + 2], "big")
+                start = position + 2
+                position += int.from_bytes(data[position:start], "big")
+                missing.note(code, data[start : min(position, start + _MAX_SEGMENT)])
     raise ValueError(f"it has more than {MAX_PARTS:,} segments")
+
+
+class _MissingScans:
+    """What the scans of a JPEG do not tell: for each color, the numbers of its frequencies.
+
+    A file that was cut and ended properly may lack whole scans. The decoder takes what is missing
+    for zero: the picture is blurred, or has no color.
+    """
+
+    def __init__(self) -> None:
+        self.is_progressive = False
+        self.missing: dict[int, set[int]] = {}
+
+    def note(self, code: int, segment: bytes) -> None:
+        """Read the segment of a frame, which names the colors, or of a scan."""
+        if code in _JPEG_FRAMES and len(segment) > 5:
+            self.is_progressive = code in _JPEG_PROGRESSIVE
+            self.missing = {color: set(range(64)) for color in segment[6 : 6 + 3 * segment[5] : 3]}
+        elif code == _JPEG_SCAN and segment:
+            end = 1 + 2 * segment[0]
+            first, last, bits = segment[end : end + 3].ljust(3, b"\0")
+            if not self.is_progressive:
+                first, last, bits = 0, 63, 0  # some programs write other numbers
+            for color in segment[1:end:2]:
+                if bits & 15 == 0:  # otherwise a further scan tells the lowest bits
+                    self.missing.get(color, set()).difference_update(range(first, last + 1))
+
+    def check(self) -> None:
+        """Refuse a picture of which something is missing."""
+        if any(self.missing.values()):
+            raise ValueError("the pixel data end early: scans are missing")
 
 
 def check_jpeg_data(

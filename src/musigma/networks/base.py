@@ -116,9 +116,13 @@ class NetworkInfo:
 
     def __post_init__(self) -> None:
         """Refuse sizes that no network has."""
-        for name in ("scale", "feature_channels", "feature_scale", "in_channels", "out_channels"):
+        sizes = ("scale", "feature_channels", "feature_scale", "in_channels", "out_channels")
+        for name in (*sizes, "size_multiple"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        for name in ("feature_receptive_radius", "receptive_radius"):
+            if (getattr(self, name) or 0) < 0:
+                raise ConfigError(f"{name} must be 0 or more, got {getattr(self, name)}")
 
 
 class Network(nn.Module, ABC):

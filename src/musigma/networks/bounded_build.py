@@ -23,6 +23,9 @@ MAX_VALUES = 2**28
 MAX_TENSORS = 20_000
 """Most tensors of a weights file; the largest known network has some 2,000."""
 
+MAX_TABLES = 2**22
+"""Most values that follow from settings alone and are in no file; known networks have 98,307."""
+
 _MAX_REAL = 1e6
 _MAX_ITEMS = 64
 _CALLS_PER_TENSOR, _MORE_CALLS = 20, 6000
@@ -66,7 +69,9 @@ def build_without_values(make: Callable[[], Network], *, num_tensors: int = 1000
     with_gradients = torch.is_grad_enabled()
     try:
         with torch.device("meta"), _Budget(_CALLS_PER_TENSOR * num_tensors + _MORE_CALLS):
-            return make()
+            network = make()
+        _check_tables(network)
+        return network
     except MusigmaError:
         raise
     except Exception as error:  # a constructor may meet anything
@@ -74,6 +79,15 @@ def build_without_values(make: Callable[[], Network], *, num_tensors: int = 1000
     finally:
         # A spent budget also stops `torch.no_grad` from restoring the mode at its end.
         torch.set_grad_enabled(with_gradients)
+
+
+def _check_tables(network: Network) -> None:
+    """Refuse tables that are far too large, which a file of a few bytes can ask for."""
+    num_values = sum(buffer.numel() for buffer in network.buffers())
+    if num_values > MAX_TABLES:
+        raise ConfigError(
+            f"the settings ask for tables of {num_values:,} values; at most {MAX_TABLES:,} are made"
+        )
 
 
 def check_settings(settings: object) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -260,10 +261,15 @@ def _check_is_wrap(name: str, metadata: Mapping[str, Any], *, wanted: bool) -> N
         )
 
 
-def check_weights_name(path: Path) -> None:
-    """Refuse a name that `write_weights_file` would refuse, before work is done for it."""
+def check_weights_path(path: Path) -> None:
+    """Refuse a path that `write_weights_file` could not write, before work is done for it."""
     if path.suffix != ".safetensors":
         raise WeightsError(f"{path.name} was not written: the name must end in .safetensors")
+    if path.is_dir():
+        raise WeightsError(f"{path} was not written: it is a folder")
+    above = next(folder for folder in path.absolute().parents if folder.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK):
+        raise WeightsError(f"{path} was not written: no file can be made in {above}")
 
 
 def write_weights_file(
@@ -283,7 +289,7 @@ def write_weights_file(
         head: Its joint head, if it has one.
         metadata: Further entries.
     """
-    check_weights_name(path)
+    check_weights_path(path)
     weights = weights_of(network)
     if head is not None:
         weights |= {f"{HEAD_PREFIX}{key}": value for key, value in weights_of(head).items()}

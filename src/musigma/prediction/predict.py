@@ -26,7 +26,7 @@ from musigma.prediction.tiling import (
     stacked_tiles,
     tile_for_memory,
 )
-from musigma.types import ConfigError, ImageError, Prediction
+from musigma.types import ConfigError, ImageError, MusigmaError, Prediction, first_line
 
 DEFAULT_MEMORY = 2 * 2**30
 Progress = Callable[[int, int], None]
@@ -358,14 +358,25 @@ class _TileError(ConfigError):
     """A tile that is too large for the device."""
 
 
+class _RunError(ConfigError):
+    """A network that can be built, but not run."""
+
+    def __init__(self, error: Exception) -> None:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        hint = "its settings may not fit one another; --debug shows where"
+        super().__init__(f"the network cannot be run ({reason}); {hint}")
+
+
 def _attempt(engine: Engine, pieces: Tensor) -> Prediction | None:
     """Run an engine; return `None` where the memory of its device is too small."""
     # The error must be gone before the next attempt: it keeps what filled the memory alive.
     try:
         return engine(pieces)
+    except MusigmaError:
+        raise
     except Exception as error:
         if not is_out_of_memory(error):
-            raise
+            raise _RunError(error) from error
         return None
 
 

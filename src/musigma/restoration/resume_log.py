@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from musigma._version import __version__
 from musigma.atomic import write_atomically
-from musigma.file_lock import NOT_ELSEWHERE
+from musigma.file_lock import open_here
 from musigma.model import Model
 from musigma.restoration.options import Options, tiles_are_exact
 from musigma.restoration.restored import Restored, file_stamp
@@ -77,7 +76,7 @@ class ResumeLog:
         """Write a line of the log."""
         # The line break comes first: it ends the half line that a killed run may have left. One
         # call writes the line, so that lines of two runs are not mixed.
-        with open(self.path, "ab", buffering=0, opener=_open_here) as file:
+        with open(self.path, "ab", buffering=0, opener=open_here) as file:
             file.write(b"\n" + json.dumps(entry).encode())
 
     def set_damaged_aside(self) -> Path | None:
@@ -132,10 +131,6 @@ def _is_entry(entry: Any) -> bool:
     if not isinstance(entry, dict) or entry.keys() != {"source", "stamp", "settings", "results"}:
         return False
     return isinstance(entry["source"], str) and isinstance(entry["results"], dict)
-
-
-def _open_here(path: str, flags: int) -> int:
-    return os.open(path, flags | NOT_ELSEWHERE, 0o666)
 
 
 def _absolute(source: Path) -> str:

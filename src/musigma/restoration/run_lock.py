@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from musigma.file_lock import NOT_ELSEWHERE, try_lock
+from musigma.file_lock import open_here, try_lock
 
 NAME = ".musigma.lock"
 
@@ -49,8 +49,8 @@ def claim_folder(folder: Path) -> Iterator[int | None]:
 def _open(folder: Path) -> int | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return os.open(folder / NAME, os.O_RDWR | os.O_CREAT | NOT_ELSEWHERE, 0o666)
-    except OSError:  # also where it is a link, which may lead to any file
+        return open_here(folder / NAME, os.O_RDWR | os.O_CREAT)
+    except OSError:  # also where it is a link, which may lead to any file, or a pipe
         return None
 
 

@@ -13,6 +13,9 @@ from musigma.atomic import atomic_writer
 
 KEPT = 2
 MAGIC = b"musigma-checkpoint-1\n"
+MAX_ITEMS = 10_000
+"""Most items of what a checkpoint says besides its tensors; a recipe has some hundred."""
+
 log = logging.getLogger(__name__)
 
 
@@ -54,19 +57,74 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
 
 def checkpoints(folder: Path) -> list[Path]:
     """Return the checkpoints of a run, oldest first."""
-    return sorted(folder.glob("step-*.checkpoint"))
+    return sorted(path for path in folder.glob("step-*.checkpoint") if path.is_file())
+
+
+def differing_part(expected: Any, found: Any, name: str = "step") -> str | None:
+    """Return the name of the first part of a state that lacks or has another form, or `None`.
+
+    Args:
+        expected: Tensors in lists and dictionaries.
+        found: What should be like it, and may be anything. Further entries do not count.
+        name: What the whole is called.
+
+    Example:
+        >>> differing_part({"a": [torch.zeros(2)]}, {"a": [torch.zeros(3)]}, "state")
+        'state.a.0'
+    """
+    if isinstance(expected, Tensor):
+        return None if _is_like(expected, found) else name
+    if isinstance(expected, dict):
+        if not isinstance(found, dict) or not expected.keys() <= found.keys():
+            return name
+        pairs = [(key, value, found[key]) for key, value in expected.items()]
+    else:
+        if not isinstance(found, list) or len(expected) != len(found):
+            return name
+        pairs = [(index, *pair) for index, pair in enumerate(zip(expected, found, strict=True))]
+    parts = (differing_part(ours, theirs, f"{name}.{key}") for key, ours, theirs in pairs)
+    return next((part for part in parts if part is not None), None)
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether a value is made of texts and numbers alone, in not too many lists and tables.
+
+    Example:
+        >>> is_plain({"betas": (0.9, 0.999)}), is_plain({"betas": torch.zeros(2)})
+        (True, False)
+    """
+    waiting = [value]
+    for _ in range(MAX_ITEMS):
+        if not waiting:
+            return True
+        item = waiting.pop()
+        if isinstance(item, dict | list | tuple):
+            if len(item) + len(waiting) > MAX_ITEMS:
+                return False
+            waiting += [*item, *item.values()] if isinstance(item, dict) else item
+        elif not (item is None or isinstance(item, str | int | float)):
+            return False
+    return False
+
+
+def _is_like(expected: Tensor, found: Any) -> bool:
+    if not isinstance(found, Tensor) or found.layout != torch.strided or found.is_meta:
+        return False
+    return found.shape == expected.shape and found.dtype == expected.dtype
 
 
 def _load(path: Path) -> dict[str, Any] | None:
-    data = path.read_bytes()
-    start = len(MAGIC) + 32
-    if (
-        data[: len(MAGIC)] != MAGIC
-        or data[len(MAGIC) : start] != hashlib.sha256(data[start:]).digest()
-    ):
-        return None
+    with path.open("rb") as file:
+        if file.read(len(MAGIC)) != MAGIC:
+            return None
+        checksum, start = file.read(32), file.tell()
+        # In pieces: a damaged file may be of any size.
+        if hashlib.file_digest(file, "sha256").digest() != checksum:
+            return None
+        file.seek(start)
+        data = file.read()
     try:
-        content = torch.load(io.BytesIO(data[start:]), map_location="cpu", weights_only=True)
+        content = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except Exception:  # noqa: BLE001  a foreign pickle raises anything
         return None
     return content if isinstance(content, dict) else None

@@ -408,6 +408,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigError: If it cannot be read, or is too long or too deeply nested to be a recipe.
     """
     try:
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise ConfigError(f"{path} is not a regular file")  # a pipe may never end
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:

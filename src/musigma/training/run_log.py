@@ -3,6 +3,7 @@
 import json
 import logging
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from time import monotonic
@@ -13,12 +14,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from musigma.atomic import atomic_writer
-from musigma.file_lock import try_lock
+from musigma.file_lock import open_here, try_lock
 from musigma.training.recipe import Recipe
 from musigma.training.schedule import Clock
 from musigma.types import ConfigError
 
 LOG = "log.jsonl"
+MAX_FINITE = 1e39
+"""A finite number of the log is not larger."""
+
 _FIRST_LOSS = ("first_loss", "first_closing_loss")
 """Names in the log, by the number of the objective."""
 
@@ -185,11 +189,15 @@ def _read_line(text: str) -> dict[str, Any] | None:
         return None
     if not isinstance(line, dict):
         return None
-    if "note" in line:
+    if line.keys() == {"note"}:
         return line
     is_complete = {"step", "seconds"} <= line.keys()
-    is_numbers = all(type(value) in (int, float) for value in line.values())
-    return line if is_complete and is_numbers else None
+    return line if is_complete and all(map(_is_logged_number, line.values())) else None
+
+
+def _is_logged_number(value: Any) -> bool:
+    """Return whether a run can have written a value: losses are float32, some are not finite."""
+    return type(value) in (int, float) and not MAX_FINITE < abs(value) < math.inf
 
 
 def validated_psnr(values: Mapping[str, float]) -> float | None:
@@ -222,7 +230,12 @@ def _first_losses(lines: list[dict[str, Any]]) -> dict[int, float]:
 
 def _lock(path: Path) -> IO[bytes]:
     """Keep other runs out of a folder until the returned file is closed, or this process ends."""
-    file = path.open("ab")
+    try:
+        file = os.fdopen(open_here(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be written ({error.strerror}); choose another folder"
+        ) from error
     if try_lock(file.fileno()) is False:
         file.close()
         raise ConfigError(

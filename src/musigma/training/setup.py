@@ -18,13 +18,13 @@ from musigma.functional.resize import resize
 from musigma.losses import Objective, phases
 from musigma.model import Model, load
 from musigma.networks import Network, WithSigma, create, warm_start, with_sigma
-from musigma.training.checkpoint import checkpoints, load_newest
+from musigma.training.checkpoint import checkpoints, is_plain, load_newest
 from musigma.training.recipe import DRAWN_SHAPES, Recipe, default_values
 from musigma.training.run_log import RunLog
 from musigma.training.schedule import Clock
 from musigma.training.step import Step
 from musigma.training.teaching import taught
-from musigma.types import ConfigError, DataError, MusigmaError
+from musigma.types import ConfigError, DataError, MusigmaError, first_line, short_repr
 
 CHANGEABLE = {
     *("steps", "seconds", "log_every", "validate_every", "validations", "save_every", "compile")
@@ -82,7 +82,7 @@ def find_run(recipe: Recipe, folder: Path, *, world: int, resume: bool) -> dict[
     if content is None:
         raise DataError(f"every checkpoint in {folder} is damaged; start again in another folder")
     missing = [key for key in CHECKPOINT_KEYS if key not in content]
-    if missing or not isinstance(content["recipe"], dict):
+    if missing or not isinstance(content["recipe"], dict) or not is_plain(content["recipe"]):
         raise DataError(
             f"the checkpoint in {folder} was not written by this version of musigma; start again "
             "in another folder"
@@ -113,9 +113,11 @@ def set_up(
         bank: The training data, if it is loaded already.
     """
     teacher = load_weights(recipe.teacher, recipe.scale).network if recipe.teacher else None
+    network = build_network(recipe).to(device)
+    _check_runs(network, recipe)
     step = Step(
         recipe,
-        build_network(recipe),
+        network,
         [Objective(text, teacher=teacher) for text in phases(recipe.objective)],
         bank or load_bank(recipe, device, run_log),
         device=device,
@@ -133,10 +135,14 @@ def set_up(
 def _resume(step: Step, clock: Clock, content: dict[str, Any]) -> None:
     try:
         step.load_state(content["step"])
-        clock.spent, clock.rate_factor = float(content["spent"]), float(content["rate_factor"])
-    except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:
+    except (DataError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"the checkpoint does not fit the recipe: {reason}") from error
+    spent, factor = content["spent"], content["rate_factor"]
+    is_clock = all(isinstance(number, int | float) for number in (spent, factor))
+    if step.steps_done < 0 or not (is_clock and 0 <= spent < 1e15 and 0 < factor <= 1):
+        raise DataError("the checkpoint does not fit the recipe: no run has such a clock")
+    clock.spent, clock.rate_factor = float(spent), float(factor)
 
 
 def build_network(recipe: Recipe) -> Network:
@@ -156,6 +162,21 @@ def build_network(recipe: Recipe) -> Network:
         if recipe.keep_mean:
             _keep_mean(network, new)
     return network.train()
+
+
+def _check_runs(network: Network, recipe: Recipe) -> None:
+    """Refuse a network that can be built, but not run, before the data are loaded."""
+    side, device = min(recipe.patch, 16), next(network.parameters()).device
+    network.eval()  # a trial must not change the averages of batch norms
+    try:
+        with torch.no_grad():
+            network(torch.zeros(1, network.in_channels, side, side, device=device))
+    except Exception as error:  # settings that do not fit one another raise anything
+        raise ConfigError(
+            f"{recipe.network} cannot be run with settings = {short_repr(dict(recipe.settings))} "
+            f"and patches of {side} pixels ({type(error).__name__}: {first_line(error)})"
+        ) from error
+    network.train()
 
 
 def load_weights(name: str, scale: int, *, any_scale: bool = False) -> Model:
@@ -283,6 +304,7 @@ def _check_same_run(saved: dict[str, Any], ours: dict[str, Any]) -> None:
     before = default_values() | saved
     for key, value in ours.items():
         if key not in CHANGEABLE and before.get(key) != value:
+            saved_value = short_repr(before.get(key))
             raise ConfigError(
-                f"the run to resume has {key} = {before.get(key)!r}, the recipe {value!r}"
+                f"the run to resume has {key} = {saved_value}, the recipe {short_repr(value)}"
             )

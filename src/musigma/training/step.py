@@ -17,12 +17,14 @@ from musigma.kernels.cuda_graph import capture
 from musigma.kernels.half_precision import half_copy
 from musigma.losses import Objective
 from musigma.networks import Network
+from musigma.networks.weights_file import weights_of
+from musigma.training.checkpoint import differing_part
 from musigma.training.compiled_blocks import compile_blocks, repeated_blocks
 from musigma.training.deferred_gradients import DeferringConv, defer, gradients_of
 from musigma.training.optimizers import Optimizer
 from musigma.training.patch_feed import HostFeed
 from musigma.training.recipe import Recipe
-from musigma.types import Prediction
+from musigma.types import DataError, Prediction
 
 
 class Step:
@@ -167,7 +169,12 @@ class Step:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Copy a state into place, so that a captured graph continues from it."""
+        """Copy a state into place, so that a captured graph continues from it.
+
+        Raises:
+            DataError: If it is no state of a step like this one.
+        """
+        self._check_state(state)
         with torch.no_grad():
             self.steps_done = int(state["number"])
             self.number.copy_(state["number"])
@@ -176,6 +183,11 @@ class Step:
             self.optimizer.load_state(state["optimizer"])
             self._refresh_working_copy()
         self.loss_sum.zero_()
+
+    def _check_state(self, state: object) -> None:
+        part = differing_part(self.state() | {"weights": weights_of(self.network)}, state)
+        if part is not None:
+            raise DataError(f"{part} is missing or has another form")
 
     def _seed_noise(self) -> None:
         # Like the patches, noise follows from (seed, step, process). So a resumed run draws what it

@@ -91,8 +91,10 @@ class SparseAttention(nn.Module):
         self.conv_match = nn.Sequential(conv3x3(width, width // 4))
         self.conv_assembly = nn.Sequential(nn.Conv2d(width, width, kernel_size=1))
         shape = (num_hashes, width // 4, MAX_BUCKETS // 2)
-        drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed), device="cpu")
-        self.register_buffer("rotations", torch.empty(shape).copy_(drawn), persistent=False)
+        self.register_buffer("rotations", torch.empty(shape), persistent=False)
+        if not self.rotations.is_meta:  # a file may ask for any number of them
+            generator = torch.Generator().manual_seed(seed)
+            self.rotations.copy_(torch.randn(shape, generator=generator, device="cpu"))
 
     def forward(self, features: Tensor) -> Tensor:
         """Add to each position a mix of similar positions."""

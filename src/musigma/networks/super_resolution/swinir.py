@@ -231,6 +231,8 @@ class SwinIR(Network):
             feature_receptive_radius=_radius(num_groups, num_blocks, window, last_convs=1),
             receptive_radius=_radius(num_groups, num_blocks, window, last_convs=2),
             size_multiple=window,
+            # The similarities in a window, before and after softmax, and what they weight.
+            activation_floats_per_pixel=2 * num_heads * window**2 + 6 * width,
         )
         self.window = window
         self.shift = MeanShift(value_range=value_range)
