@@ -238,15 +238,14 @@ def run_side_by_side(
 ) -> None:
     """Run jobs in several processes: while one process compiles or measures, others train.
 
-    Each process has its own patch bank and prints its own results. Finished results are packed
-    every few seconds. If a process fails, its error is raised after the others have ended.
+    Runs that differ only in their seed stay together. A process that is free takes the next ones in
+    the given order, so that the first runs are complete if the time ends early. Each process prints
+    its own results. Finished results are packed every few seconds. If a process fails, its error is
+    raised after the others have ended.
     """
-    shares: list[list[Job]] = [[] for _ in range(at_once)]
-    for group in sorted(_groups(jobs), key=lambda group: -sum(job.minutes for job in group)):
-        min(shares, key=lambda share: sum(job.minutes for job in share)).extend(group)
     run = partial(run_jobs, folder=folder, device=device, num_workers=1, report=_print_line)
     with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
-        waiting = {pool.submit(run, share) for share in shares if share}
+        waiting = {pool.submit(run, group) for group in _groups(jobs)}
         ended: set[Future[None]] = set()
         while waiting:
             done, waiting = wait(waiting, timeout=PACK_EVERY)
