@@ -175,6 +175,7 @@ def run_jobs(
     pack: Path | None = None,
     num_workers: int = 3,
     report: Report = lambda _: None,
+    banks: dict[tuple[Any, ...], Bank] | None = None,
 ) -> None:
     """Train the runs one after another, and measure each result while the next run trains.
 
@@ -189,9 +190,11 @@ def run_jobs(
         pack: Folder for tar files of at most 15 MiB with all records and weights so far.
         num_workers: Number of processes that measure.
         report: Called with a line of text for every result.
+        banks: The patch bank of earlier runs of this process, which is used where it fits and
+            replaced where it does not.
     """
     selected = select_device_and_threads(device)
-    banks: dict[tuple[Any, ...], Bank] = {}
+    banks = {} if banks is None else banks
     waiting: list[tuple[Job, Future[str]]] = []
     failed: list[str] = []
     with ProcessPoolExecutor(num_workers, mp_context=get_context("spawn")) as pool:
@@ -243,7 +246,7 @@ def run_side_by_side(
     its own results. Finished results are packed every few seconds. If a process fails, its error is
     raised after the others have ended.
     """
-    run = partial(run_jobs, folder=folder, device=device, num_workers=1, report=_print_line)
+    run = partial(_run_beside_others, folder=folder, device=device)
     with ProcessPoolExecutor(at_once, mp_context=get_context("spawn")) as pool:
         waiting = {pool.submit(run, group) for group in _groups(jobs)}
         ended: set[Future[None]] = set()
@@ -254,6 +257,21 @@ def run_side_by_side(
                 pack_results(folder, pack)
     for future in ended:
         future.result()
+
+
+_bank_of_this_process: dict[tuple[Any, ...], Bank] = {}
+
+
+def _run_beside_others(jobs: Iterable[Job], *, folder: Path, device: str) -> None:
+    """Run jobs in a process that others work beside; it keeps its patch bank for the next ones."""
+    run_jobs(
+        jobs,
+        folder,
+        device=device,
+        num_workers=1,
+        report=_print_line,
+        banks=_bank_of_this_process,
+    )
 
 
 def _groups(jobs: Iterable[Job]) -> list[list[Job]]:
