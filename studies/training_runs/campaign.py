@@ -275,8 +275,15 @@ def _run_beside_others(jobs: Iterable[Job], *, folder: Path, device: str) -> Non
 
 
 def _groups(jobs: Iterable[Job]) -> list[list[Job]]:
-    """Group the jobs that differ only in their seed; they share one compiled step."""
-    return [list(same) for _, same in groupby(jobs, key=lambda job: replace(job.recipe, seed=0))]
+    """Group the jobs that differ only in their seed, since they share one compiled step.
+
+    Jobs that are not compiled share nothing, so each is a group.
+    """
+
+    def shared(job: Job) -> Recipe:
+        return replace(job.recipe, seed=0) if job.recipe.compile else job.recipe
+
+    return [list(same) for _, same in groupby(jobs, key=shared)]
 
 
 def _print_line(text: str) -> None:

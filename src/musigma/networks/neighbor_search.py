@@ -8,6 +8,8 @@ from torch import Tensor
 
 def larger_of(size: int, minimum: int) -> int:
     """Return the larger of two sizes, in compiled graphs with free sizes too."""
+    if isinstance(size, int):  # in older versions of torch, `sym_max` of two numbers ends compiling
+        return max(size, minimum)
     larger: int = torch.sym_max(size, minimum)  # type: ignore[no-untyped-call]
     return larger
 
