@@ -20,10 +20,12 @@ from studies.paper.real import real_coverage_table, real_table
 from studies.paper.study import study_table
 from studies.paper.tables import Table, paper_table
 from studies.paper.zoo import zoo_table
+from studies.paper.zoo_summary import summary_table
 
 OWN_TABLES: dict[str, Callable[[RecordSet], Table]] = {
     "study": study_table,
     "zoo": zoo_table,
+    "zoo-summary": summary_table,
     "real": real_table,
     "real-coverage": real_coverage_table,
     "leaderboard": leaderboard_table,

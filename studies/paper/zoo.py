@@ -25,6 +25,10 @@ NOT_RUN = "not yet run"
 COVERED_ON = ("B100", "CBSD68", "BSD68")
 """Sets whose coverage is shown, the first that was measured."""
 
+COLOR, GRAY = "denoising, color", "denoising, gray"
+TASKS = ("x2", "x3", "x4", COLOR, GRAY)
+"""Tasks of networks, in the order of tables and figures."""
+
 MIDDLE, END = (0.4, 0.6), 0.9
 """Parts of a run whose losses are compared: the middle, and from `END` on."""
 
@@ -55,7 +59,7 @@ class Entry:
         """What the network does."""
         if self.recipe["scale"] > 1:
             return f"x{self.recipe['scale']}"
-        return "denoising, gray" if self.recipe["channels"] == 1 else "denoising, color"
+        return GRAY if self.recipe["channels"] == 1 else COLOR
 
     @property
     def outcome(self) -> Outcome | None:
@@ -89,30 +93,45 @@ class Entry:
             for record in self.records
             if record.model["recipe"]["objective"] == REFERENCE
         ]
-        return fmean(falls) if falls else None
+        known = [fall for fall in falls if fall is not None]
+        return fmean(known) if known else None
 
     def _outcomes(self, objective: str) -> Mapping[str, Outcome]:
         return self.study.outcomes.get(objective, {}) if self.study else {}
 
 
-def _fall(curve: Sequence[tuple[int, float, float]]) -> float:
+def _fall(curve: Sequence[tuple[int, float, float]]) -> float | None:
+    """Return by what share the loss fell; nothing if too few losses were logged to say so."""
     last = curve[-1][0]
     first, second = (share * last for share in MIDDLE)
     middle = [loss for step, _, loss in curve if first <= step <= second]
     end = [loss for step, _, loss in curve if step >= END * last]
-    return fmean(middle) / fmean(end) - 1
+    return fmean(middle) / fmean(end) - 1 if middle else None
 
 
 def find_entries(record_set: RecordSet, plans: Sequence[Plan] | None = None) -> list[Entry]:
-    """Return the networks of the study, by default those of the campaign, in its order."""
+    """Return the networks of the study, by default those of the campaign.
+
+    Those that were run come first within a task, so that a table or a figure has no gaps.
+    """
     studies = {budget_key(study.recipe): study for study in find_studies(record_set)}
     entries = []
     for plan in zoo_plans() if plans is None else plans:
         recipe = load_study_recipe(plan.recipe, plan.changes).published()
         recipe = json.loads(json.dumps(recipe))  # as records have it
         study = studies.get(budget_key(recipe))
-        entries.append(_measured(study, record_set) if study else Entry(recipe))
-    return entries
+        complete = study is not None and _is_complete(study, plan)
+        entries.append(_measured(study, record_set) if study and complete else Entry(recipe))
+    return sorted(entries, key=lambda entry: (TASKS.index(entry.task), entry.study is None))
+
+
+def _is_complete(study: Study, plan: Plan) -> bool:
+    """Tell whether both objectives have all seeds of the plan; a part of them says too little."""
+    return FULL in study.outcomes and all(
+        len(outcome.seeds) >= len(plan.seeds)
+        for objective in (REFERENCE, FULL)
+        for outcome in study.outcomes[objective].values()
+    )
 
 
 def longer_entries(entries: Sequence[Entry], record_set: RecordSet) -> list[Entry]:

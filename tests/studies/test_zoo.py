@@ -2,15 +2,19 @@
 
 import json
 import math
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from helpers.records import run, save_all
 from musigma.evaluation.record import load_record
 from studies.documents.result_tables import steps_table
 from studies.paper.figures import draw
+from studies.paper.figures.zoo import spread
 from studies.paper.measurements import load_records
 from studies.paper.zoo import NOT_RUN, corrected, find_entries, longer_entries, zoo_table
+from studies.paper.zoo_summary import mean_over_networks, rank_correlation
 from studies.training_runs.campaign import Plan
 from studies.training_runs.zoo import CAPTURE, FULL, costs, zoo_plans, zoo_recipes
 
@@ -120,6 +124,52 @@ def test_runs_of_another_length_are_found(tmp_path):
     assert longer.difference.mean == pytest.approx(0.01)
 
 
+def test_a_network_with_a_part_of_its_runs_is_not_yet_run(tmp_path):
+    folder = records_of(tmp_path, (0.1, 0.11, 0.12))
+    plan = replace(plan_of("network=espcn", "steps=100"), seeds=(0, 1, 2, 3))
+    (entry,) = find_entries(load_records(folder), [plan])
+    assert entry.difference is None
+
+
+def test_networks_that_were_run_come_first_in_their_task(tmp_path):
+    folder = records_of(tmp_path, (0.1, 0.11, 0.12))
+    plans = [
+        plan_of("network=dncnn", "scale=1", "channels=1", "noise_std=[25, 25]", "steps=100"),
+        plan_of("network=fsrcnn", "steps=100"),
+        plan_of("network=espcn", "steps=100"),
+    ]
+    entries = find_entries(load_records(folder), plans)
+    assert [entry.recipe["network"] for entry in entries] == ["espcn", "fsrcnn", "dncnn"]
+
+
+def test_the_mean_over_networks_has_an_interval_over_networks():
+    from scipy import stats
+
+    gains = [0.02, -0.01, 0.03, 0.0, 0.05]
+    mean, low, high = mean_over_networks(gains)
+    expected = stats.ttest_1samp(gains, 0).confidence_interval(0.95)
+    assert (mean, low, high) == pytest.approx((0.018, expected.low, expected.high), abs=1e-6)
+
+
+def test_rank_correlations_are_those_of_scipy():
+    from scipy import stats
+
+    generator = np.random.default_rng(3)
+    first = generator.normal(size=9)
+    second = first + generator.normal(size=9)
+    second[4] = second[2]  # equal values share a rank
+    ours, theirs = rank_correlation(first, second), stats.spearmanr(first, second)
+    assert ours.value == pytest.approx(theirs.statistic)
+    assert ours.p_value == pytest.approx(theirs.pvalue, abs=0.02)
+
+
+def test_names_are_spread_without_changing_their_order():
+    places = spread([1.0, 1.1, 1.2, 5.0, 5.05], least_gap=0.5)
+    assert np.diff(places).min() >= 0.5 - 1e-9
+    assert np.mean(places[:3]) == pytest.approx(1.1)
+    assert spread([1.0, 3.0], least_gap=0.5) == [1.0, 3.0]
+
+
 def test_table_and_figure_of_the_records():
     record_set = load_records()
     table, drawing = zoo_table(record_set), draw("zoo", record_set)
@@ -132,9 +182,9 @@ def test_table_and_figure_of_the_records():
     for name in ("edsr-baseline", "vdsr", "carn", "idn", "imdn", "srresnet"):
         gain = by_name[name][table.headings.index("gain") - 2]
         assert math.isfinite(float(gain.split()[0]))
-    texts = [text.get_text() for text in drawing.figure.axes[0].texts]
     not_run = [name for name, cells in by_name.items() if NOT_RUN in cells]
-    assert texts == [NOT_RUN] * len(not_run)
+    lines = [label.get_text() for label in drawing.figure.axes[0].get_yticklabels()]
+    assert len([line for line in lines if line]) == len(by_name) - len(not_run)
     assert set(table.sources) <= set(drawing.sources)
 
 

@@ -76,7 +76,10 @@ def upsampler_radius(scale: int) -> int:
 
 def pad_to_cells(image: Tensor, cell: int) -> Tensor:
     """Repeat the last row and column until both sides are multiples of `cell`."""
-    height, width = (cell * ((side + cell - 1) // cell) for side in image.shape[-2:])
+    sides = image.shape[-2:]
+    if all(isinstance(side, int) and side % cell == 0 for side in sides):
+        return image  # nothing to pad; PyTorch 2.11 fails to compile a pixel unshuffle behind a pad
+    height, width = (cell * ((side + cell - 1) // cell) for side in sides)
     # Pad by the largest amount and crop: compilers handle that better than padding of any size.
     padded = F.pad(image, (0, cell - 1, 0, cell - 1), mode="replicate")
     return padded[..., :height, :width]
@@ -101,11 +104,14 @@ def spread_cells(cells: Tensor, cell: int, height: int, width: int) -> Tensor:
     return F.interpolate(cells, scale_factor=cell, mode="nearest")[..., :height, :width]
 
 
-def at_least(length: int, least: int) -> int:
+def at_least(length: int | torch.SymInt, least: int) -> int:
     """Return the larger of two lengths; in an exported graph the first may still be free.
 
-    Python's `max` would decide for the size with which the graph was made.
+    Python's `max` would decide for the size with which the graph was made. Plain numbers must not
+    reach `sym_max`, at which PyTorch 2.11 stops compiling.
     """
+    if isinstance(length, int):
+        return max(length, least)
     result: int = torch.sym_max(length, least)  # type: ignore[no-untyped-call]
     return result
 

@@ -5,13 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-
-def larger_of(size: int, minimum: int) -> int:
-    """Return the larger of two sizes, in compiled graphs with free sizes too."""
-    if isinstance(size, int):  # in older versions of torch, `sym_max` of two numbers ends compiling
-        return max(size, minimum)
-    larger: int = torch.sym_max(size, minimum)  # type: ignore[no-untyped-call]
-    return larger
+from musigma.networks.layers import at_least
 
 
 def mirror_to_side(image: Tensor, side: int) -> Tensor:
@@ -23,7 +17,7 @@ def mirror_to_side(image: Tensor, side: int) -> Tensor:
     """
     for dim in (-2, -1):
         size = image.shape[dim]
-        index = mirrored_index(larger_of(size, side), size, image.device)
+        index = mirrored_index(at_least(size, side), size, image.device)
         image = image.index_select(dim, index)
     return image
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from musigma.networks.base import Network, NetworkInfo
 from musigma.networks.denoising.dncnn import plain_stack
-from musigma.networks.layers import autocast_device
-from musigma.networks.neighbor_search import Candidates, larger_of
+from musigma.networks.layers import at_least, autocast_device
+from musigma.networks.neighbor_search import Candidates
 from musigma.networks.registry import Variant, register_variants
 from musigma.networks.state_dict import (
     Recognised,
@@ -157,7 +157,7 @@ def _tokens(patches: Tensor) -> Tensor:
 
 def _padded(size: int) -> int:
     """Return the smallest length from `size` on that whole patches cover."""
-    return STRIDE * larger_of((size + STRIDE - 1) // STRIDE, 2)
+    return STRIDE * at_least((size + STRIDE - 1) // STRIDE, 2)
 
 
 def _pad(image: Tensor) -> Tensor:
