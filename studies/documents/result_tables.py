@@ -125,7 +125,7 @@ def steps_table(records: Iterable[Record]) -> str:
         if record.protocol["name"] == "train-step-zoo":
             for name, measured in record.result.items():
                 if "error" not in measured:
-                    rows.append([name, *_step_cells(measured)])
+                    rows.append([name.removeprefix("zoo-"), *_step_cells(measured)])
     headings = ["network", "parameters", "plain loop (ms)", "l1 (ms)", "with sigma (ms)"]
     headings += ["times as fast", "TFLOP/s", "memory (GiB)", "step"]
     return markdown(headings, rows)
