@@ -442,6 +442,10 @@ class Model:
 
 
 def _sigma_of(prediction: Prediction) -> Tensor:
+    if not isinstance(prediction, Prediction):
+        raise ConfigError(
+            f"expected the Prediction that `predict` returns, got {type(prediction).__name__}"
+        )
     if prediction.sigma is None:
         raise ConfigError("the prediction has no sigma; use a model with a sigma branch")
     return prediction.sigma

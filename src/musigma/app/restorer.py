@@ -30,7 +30,7 @@ from musigma.restoration.picture_job import Job, read_picture
 from musigma.restoration.restore_file import compute_strips, write_results
 from musigma.restoration.restored import Restored
 from musigma.restoration.viewer.data import error_colors
-from musigma.types import ConfigError, ImageError, Prediction, nearest
+from musigma.types import ConfigError, ImageError, Prediction, nearest, no_scale
 from musigma.uncertainty.calibration import Calibration
 
 NUM_MODELS = 3
@@ -69,7 +69,7 @@ class RestoreRequest:
             hint = nearest(self.weights, [*known])
             raise ConfigError(f"there are no weights {self.weights!r}; {hint}")
         if self.scale not in scales:
-            raise ConfigError(f"{self.weights} exists for scale {scales}, not {self.scale}")
+            raise no_scale(self.weights, scales, self.scale)
         if self.noise_std is not None and not 0 <= self.noise_std <= 255:
             raise ConfigError(f"noise_std must be from 0 to 255, got {self.noise_std}")
 
