@@ -280,8 +280,12 @@ def test_resume_leaves_out_what_is_done(musigma, weights, photos, tmp_path):
     report = json.loads(musigma(*words, "--resume", "--ensemble").out)
     assert report["skipped"] == []
     plain = musigma(*words[:-1], "--resume", "--ensemble")
+    assert "restored again" not in plain.err
     assert "0 written to" in plain.err
     assert "2 were there already, 0 failed" in plain.err
+    changed = musigma(*words[:-1], "--resume")
+    assert "2 pictures of an earlier run will be restored again: the options, the w" in changed.err
+    assert "2 written to" in changed.err
 
 
 def test_an_ensemble_is_the_mean_of_eight_views(musigma, weights, photos, tmp_path):
