@@ -435,8 +435,8 @@ class Model:
         stored = self.require_calibration().joint
         if stored is None:
             raise ConfigError(
-                f"{self.name} does not say how its errors are correlated; 'musigma calibrate "
-                "--joint' fits that to held-out images"
+                f"{self.name} does not say how its errors are correlated; use edsr-baseline "
+                "(x2 or x4), or fit it to held-out images by 'musigma calibrate --joint'"
             )
         return JointCalibration.from_dict(stored)
 
