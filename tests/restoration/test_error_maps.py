@@ -1,5 +1,6 @@
 import json
 import sys
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -178,6 +179,16 @@ def test_drawing_leaves_pyplot_alone(tmp_path):
     before = set(sys.modules)
     draw_error_map(tmp_path / "s.png", random_errors(), "sigma")
     assert "matplotlib.pyplot" not in set(sys.modules) - before
+
+
+def test_a_picture_of_the_largest_size_takes_little_memory(tmp_path):
+    values = torch.rand(1, 1, 1024, 2048)
+    draw_error_map(tmp_path / "first.png", values[..., :9, :9], "std")  # loads matplotlib
+    tracemalloc.start()
+    draw_error_map(tmp_path / "s.png", values, "std")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30 * values.numel()  # bytes; a figure of matplotlib takes 100 for each pixel
 
 
 @pytest.mark.parametrize("write", [write_error_map, draw_error_map])

@@ -9,7 +9,6 @@ Three quantities describe the error of a value, and every file says which one it
 ============== ===================================================================================
 """
 
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -19,15 +18,14 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from musigma.images.decoding import decode
 from musigma.images.encoding import PngEncoder
 from musigma.images.image_io import MAX_PIXELS, Raster, RowWriter
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.npz_stream import INFO
+from musigma.restoration.error_picture import error_picture
 from musigma.restoration.promise import Promise
 from musigma.types import ConfigError, nearest
 from musigma.uncertainty.calibration import Calibration
@@ -42,8 +40,6 @@ MEANINGS: dict[Quantity, str] = {
 }
 UNIT = "value = sample / 65535 * scale; a value of 1 is the full range of the image"
 _PREFIX = "musigma:"
-_PICTURE_SIDE = 2048
-_Box = tuple[float, float, float, float]
 
 
 class ErrorMap(NamedTuple):
@@ -203,7 +199,7 @@ def draw_error_map(
     entries = {**describe(quantity), **(info or {})}
     text = "A picture of the error map, mean over the channels. " + "; ".join(entries.values())
     with atomic_write(path) as file:
-        file.write(_draw(values.detach().float().cpu(), quantity, text))
+        file.write(error_picture(values.detach().float().cpu(), caption(quantity), text))
 
 
 def _check_quantity(quantity: str) -> None:
@@ -281,45 +277,6 @@ def _entries_of(info: Any, quantity: Quantity) -> dict[str, str]:
     return {str(key): str(value) for key, value in entries.items()}
 
 
-def _draw(values: Tensor, quantity: Quantity, description: str) -> bytes:
-    """Return a PNG in colors, pixel for pixel where its size allows, above a scale bar.
-
-    The scale ends where 0.5 % of the pixels lie beyond, so that a few of them do not darken all.
-    """
-    from matplotlib.figure import Figure
-
-    levels = _resized_for_display(values.mean(1, keepdim=True) * 255)
-    top = float(np.percentile(levels, 99.5)) or 1.0
-    height, width = levels.shape
-    text = round(min(max(width / 40, 12), 28))  # height of the letters, in pixels
-    frame = max(width, 36 * text)  # room for the label
-    full_width, full_height = frame + 2 * text, height + 7 * text
-
-    def box(left: int, upper: int, across: int, down: int) -> _Box:
-        bottom = full_height - upper - down
-        return left / full_width, bottom / full_height, across / full_width, down / full_height
-
-    dpi = 128  # a power of two, so that sizes in inches are exact in pixels
-    figure = Figure((full_width / dpi, full_height / dpi), dpi=dpi)
-    map_box = box((full_width - width) // 2, text, width, height)
-    axes = figure.add_axes(map_box, frame_on=False, xticks=[], yticks=[])
-    image = axes.imshow(
-        levels, cmap="magma", vmin=0, vmax=top, interpolation="nearest", aspect="auto"
-    )
-    bar = figure.add_axes(box(text, height + 2 * text, frame, text))
-    extend = "max" if levels.max() > top else "neither"
-    scale = figure.colorbar(
-        image, cax=bar, orientation="horizontal", extend=extend, extendfrac=0.02
-    )
-    size = text * 72 / dpi
-    scale.set_label(caption(quantity), size=size)
-    scale.ax.tick_params(labelsize=size)
-    buffer = io.BytesIO()
-    metadata = {"Description": description}
-    figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", metadata=metadata)
-    return buffer.getvalue()
-
-
 def caption(quantity: Quantity) -> str:
     """Return the label of a scale bar.
 
@@ -333,16 +290,3 @@ def caption(quantity: Quantity) -> str:
         "half_width": "half_width: half the interval around the mean",
     }
     return f"{labels[quantity]} (levels of 255)"
-
-
-def _resized_for_display(levels: Tensor) -> NDArray[np.float32]:
-    """Downsample a large map to 2048 pixels and enlarge a small one by an integer factor."""
-    height, width = levels.shape[-2:]
-    largest = max(height, width)
-    if largest > _PICTURE_SIDE:
-        size = [max(1, side * _PICTURE_SIDE // largest) for side in (height, width)]
-        levels = functional.interpolate(levels, size=size, mode="area")
-    else:
-        factor = min(math.ceil(512 / width), _PICTURE_SIDE // largest)
-        levels = levels.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
-    return levels[0, 0].numpy()
