@@ -1,5 +1,6 @@
 """Scientific files made to do harm: no other file is read, and memory is bounded before."""
 
+import io
 import os
 import resource
 import struct
@@ -137,6 +138,72 @@ def test_a_fits_file_whose_mark_of_missing_values_is_a_text(tmp_path):
     end = b"END".ljust(80)
     path.write_bytes(content.replace(end + b" " * 80, b"BLANK   = 'x'".ljust(80) + end, 1))
     assert restored(bicubic(), path, value_range=(0, 3000)).output.is_file()
+
+
+def fits_bytes(*parts):
+    """Return a FITS file of a small picture and of further parts."""
+    fits = pytest.importorskip("astropy.io.fits", reason="needs astropy (musigma[science])")
+    stream = io.BytesIO()
+    fits.HDUList([fits.PrimaryHDU(waves(18, 25).astype("f4")), *parts]).writeto(stream)
+    return stream.getvalue()
+
+
+def with_card(content, card):
+    """Change a card of the last header in which it stands, or add it to the first header."""
+    place = content.rfind(card.split(b"=")[0] + b"=")
+    if place >= 0:
+        return content[:place] + card.ljust(80) + content[place + 80 :]
+    end = b"END".ljust(80)
+    return content.replace(end + b" " * 80, card.ljust(80) + end, 1)
+
+
+@pytest.mark.parametrize(
+    ("card", "text"),
+    [
+        (b"NAXIS2  = 'xxxxxxxxxx'", "NAXIS2 is 'xxxxxxxxxx', where a whole number was expected"),
+        (b"NAXIS2  = 1.8E1", "NAXIS2 is 1.8E1, where"),
+        (b"NAXIS2  = -18", "NAXIS2 is -18, and cannot be less than 0"),
+        (b"GCOUNT  = 'x'", "GCOUNT is 'x', where"),
+        (b"NAXIS1= 26", "NAXIS1 is both 25 and 26"),
+        (b"TFIELDS = 9999999999", "declares 9999999999 columns, more than 999"),
+    ],
+)
+def test_sizes_of_a_fits_file_that_are_none(tmp_path, card, text):
+    """astropy multiplies them before it looks at them: a text would be repeated."""
+    path = tmp_path / "a.fits"
+    path.write_bytes(with_card(fits_bytes(), card))
+    assert text in refusal(path)
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_no_part_of_a_fits_file_hides_from_the_check(tmp_path, has_groups):
+    fits = pytest.importorskip("astropy.io.fits", reason="needs astropy (musigma[science])")
+    table = fits.BinTableHDU(np.zeros(3, [("a", "i4")]))
+    content = with_card(fits_bytes(table), b"TFIELDS = 9999999999")
+    if has_groups:  # then the first axis does not count
+        axis = b"NAXIS1  = %20d"
+        assert axis % 25 in content
+        content = with_card(content, b"GROUPS  = T").replace(axis % 25, axis % 0, 1)
+    path = tmp_path / "a.fits"
+    path.write_bytes(content)
+    assert "declares 9999999999 columns" in refusal(path)
+
+
+def test_what_lies_behind_the_last_part_of_a_fits_file_is_not_read(tmp_path):
+    path = tmp_path / "a.fits"
+    path.write_bytes(fits_bytes())
+    with path.open("r+b") as file:
+        file.truncate(2**32)
+    assert restored(bicubic(), path, value_range=(0, 1)).output.is_file()
+
+
+def test_a_fits_header_without_an_end(tmp_path):
+    path = tmp_path / "a.fits"
+    path.write_bytes(fits_bytes().replace(b"END".ljust(80), b"".ljust(80)))
+    assert "a header has no END" in refusal(path)
+    with path.open("r+b") as file:
+        file.truncate(2**32)
+    assert "a header has no END within its first 4 MiB" in refusal(path)
 
 
 @pytest.mark.parametrize("bits", [0x7F800001, 0x7FC00000])
