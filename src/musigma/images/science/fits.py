@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from musigma.images.listing import atomic_write, image_error
+from musigma.images.science.fits_tiles import bytes_to_unpack, check_tiles
 from musigma.images.science.image import (
     Check,
     Result,
@@ -46,7 +47,7 @@ _MAX_HEADER = 4 * 2**20
 """Bytes of one header. It is kept in memory, several times, and has at most some thousand cards."""
 _MAX_SIZE = 2**60
 _SIZE_CARD = re.compile(
-    rb" *(?:HIERARCH +)?(NAXIS\d{0,3}|ZNAXIS\d{0,3}|TFIELDS|BITPIX|PCOUNT|GCOUNT) *=([^/]*)",
+    rb" *(?:HIERARCH +)?(Z?NAXIS\d{0,3}|ZTILE\d{1,3}|TFIELDS|BITPIX|PCOUNT|GCOUNT) *=([^/]*)",
     re.IGNORECASE,
 )
 _WHOLE_NUMBER = re.compile(rb" *[+-]?\d{1,20} *")
@@ -135,8 +136,9 @@ def _sizes(cards: list[bytes]) -> dict[bytes, int]:
             value = text.strip().decode("ascii", "replace")
             raise ValueError(f"{key.decode()} is {value}, where a whole number was expected")
         number = int(text)
-        if number < 0 and key != b"BITPIX":
-            raise ValueError(f"{key.decode()} is {number}, and cannot be less than 0")
+        least = 1 if key.startswith(b"ZTILE") else 0
+        if number < least and key != b"BITPIX":
+            raise ValueError(f"{key.decode()} is {number}, and cannot be less than {least}")
         if key in _COUNTS and number > _MAX_COUNT:
             raise ValueError(f"it declares {number} {_COUNTS[key]}, more than {_MAX_COUNT}")
         if sizes.setdefault(key, number) != number:
@@ -162,11 +164,14 @@ def _quiet() -> Iterator[None]:
 
 
 def _opened(path: Path, file: Any, num_parts: int, check: Check) -> ScienceImage:
+    from astropy.io import fits
+
     parts = list(islice(file, num_parts))
     hdu = _choose(parts)
     if hdu is None:
         raise image_error(path, "holds no picture: no part of it has two axes or more")
-    check(math.prod(hdu.shape[-2:]), _bytes_at_once(hdu))
+    is_compressed = isinstance(hdu, fits.CompImageHDU)
+    check(math.prod(hdu.shape[-2:]), bytes_to_unpack(hdu) if is_compressed else 0)
     header = _inherited(file, hdu)
     if _has_tables(header):
         text = "its WCS has distortion tables, which are not scaled here"
@@ -174,6 +179,8 @@ def _opened(path: Path, file: Any, num_parts: int, check: Check) -> ScienceImage
     scale_wcs(header.copy(), 2)  # refuse one that cannot be scaled before the work begins
     if header["BITPIX"] not in _DTYPES:
         raise image_error(path, "its values are 64-bit integers; store them as floating point")
+    if is_compressed:
+        check_tiles(path, parts.index(hdu), hdu)
     data = hdu.data
     info = _info_of(file, header, data)
     planes = data.reshape(-1, *data.shape[-2:])
@@ -306,15 +313,6 @@ def _choose(parts: list[Any]) -> Any:
     pictures = [hdu for hdu in parts if hdu.is_image and hdu.header.get("NAXIS", 0) >= 2]
     named = [hdu for hdu in pictures if hdu.name == "SCI"]
     return next(iter([*named, *pictures]), None)
-
-
-def _bytes_at_once(hdu: Any) -> int:
-    """Return what reading a picture needs: compressed ones are unpacked as a whole."""
-    from astropy.io import fits
-
-    if not isinstance(hdu, fits.CompImageHDU):
-        return 0
-    return 2 * math.prod(hdu.shape) * abs(int(hdu.header["BITPIX"])) // 8
 
 
 def _inherited(file: Any, hdu: Any) -> Any:
