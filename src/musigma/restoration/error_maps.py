@@ -34,6 +34,8 @@ from musigma.uncertainty.calibration import Calibration
 
 Quantity = Literal["sigma", "std", "half_width"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+_MAX_INFO = 2**24
+"""Bytes of the description in an NPZ; it has some thousand."""
 
 MEANINGS: dict[Quantity, str] = {
     "sigma": "sigma: the absolute error that the network predicts, not calibrated",
@@ -42,7 +44,6 @@ MEANINGS: dict[Quantity, str] = {
 }
 UNIT = "value = sample / 65535 * scale; a value of 1 is the full range of the image"
 _PREFIX = "musigma:"
-_MAX_INFO = 2**24
 _PICTURE_SIDE = 2048
 _Box = tuple[float, float, float, float]
 
@@ -268,7 +269,7 @@ def _read_npz(path: Path, quantity: Quantity) -> ErrorMap:
     return ErrorMap(quantity, torch.from_numpy(values), _entries_of(info, quantity))
 
 
-def _array(arrays: Any, name: str, most_bytes: int) -> NDArray[Any]:
+def _array(arrays: Any, name: str, most_bytes: int) -> "np.ndarray[Any, Any]":
     """Return an array of an archive, or refuse one that is too large once it is unpacked.
 
     The full name of its member is asked for: NumPy prefers a member without the suffix.
