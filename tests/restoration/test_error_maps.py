@@ -274,3 +274,20 @@ def test_an_npz_that_unpacks_to_more_than_any_picture_is_refused(tmp_path, monke
     monkeypatch.setattr(error_maps, "MAX_PIXELS", 64 * 63)
     with pytest.raises(ImageError, match=r"49,280 bytes, and at most 48,384 are read"):
         read_error_map(tmp_path / "a.npz", "sigma")
+
+
+def test_an_npz_whose_description_unpacks_to_more_than_any_is_refused(tmp_path):
+    values = np.zeros((1, 1, 2, 2), np.float32)
+    np.savez_compressed(tmp_path / "a.npz", sigma=values, info=np.array("x" * 5_000_000))
+    with pytest.raises(ImageError, match=r"info has 20,000,128 bytes, and at most 16,777,216 are"):
+        read_error_map(tmp_path / "a.npz", "sigma")
+
+
+def test_an_npz_with_a_second_member_of_the_same_name(tmp_path):
+    """NumPy would read the one without the suffix, of whatever size and kind it is."""
+    values = np.ones((1, 1, 2, 2), np.float32)
+    np.savez(tmp_path / "a.npz", sigma=values, info=np.array("{}"))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        for name in ("sigma", "info"):
+            archive.writestr(name, bytes(1000))
+    assert read_error_map(tmp_path / "a.npz").values.sum() == 4

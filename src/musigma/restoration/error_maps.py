@@ -32,6 +32,8 @@ from musigma.uncertainty.calibration import Calibration
 
 Quantity = Literal["sigma", "std", "half_width"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+_MAX_INFO = 2**24
+"""Bytes of the description in an NPZ; it has some thousand."""
 
 MEANINGS: dict[Quantity, str] = {
     "sigma": "sigma: the absolute error that the network predicts, not calibrated",
@@ -253,9 +255,8 @@ def _positive_number(text: str | None) -> float | None:
 def _read_npz(path: Path, quantity: Quantity) -> ErrorMap:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            _check_size(arrays.zip.getinfo(f"{quantity}.npy").file_size)
-            values = arrays[quantity]
-            info = json.loads(arrays[INFO].item()) if INFO in arrays else {}
+            values = _array(arrays, quantity, MAX_PIXELS * 3 * np.dtype(np.float32).itemsize)
+            info = json.loads(_array(arrays, INFO, _MAX_INFO).item()) if INFO in arrays else {}
     except Exception as error:
         # A broken archive may raise any exception; the user needs one line.
         raise image_error(path, f"holds no {quantity} that can be read ({error})") from error
@@ -264,11 +265,16 @@ def _read_npz(path: Path, quantity: Quantity) -> ErrorMap:
     return ErrorMap(quantity, torch.from_numpy(values), _entries_of(info, quantity))
 
 
-def _check_size(num_bytes: int) -> None:
-    """Refuse an array that is larger, unpacked, than that of any picture."""
-    largest = MAX_PIXELS * 3 * np.dtype(np.float32).itemsize
-    if num_bytes > largest:
-        raise ValueError(f"it has {num_bytes:,} bytes, and at most {largest:,} are read")
+def _array(arrays: Any, name: str, most_bytes: int) -> "np.ndarray[Any, Any]":
+    """Return an array of an archive, or refuse one that is too large once it is unpacked.
+
+    The full name of its member is asked for: NumPy prefers a member without the suffix.
+    """
+    member = f"{name}.npy"
+    num_bytes = arrays.zip.getinfo(member).file_size
+    if num_bytes > most_bytes:
+        raise ValueError(f"{name} has {num_bytes:,} bytes, and at most {most_bytes:,} are read")
+    return arrays[member]
 
 
 def _entries_of(info: Any, quantity: Quantity) -> dict[str, str]:
