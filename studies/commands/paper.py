@@ -33,12 +33,12 @@ def contents(context: typer.Context, json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
     from studies.documents import leaderboard
-    from studies.paper import real, study, zoo
+    from studies.paper import real, study, zoo, zoo_summary
     from studies.paper.figures import FIGURES
     from studies.paper.printed import TABLES, printed_table
 
     tables = {name: printed_table(name).title for name in TABLES}
-    tables |= {"study": study.TITLE, "zoo": zoo.TITLE}
+    tables |= {"study": study.TITLE, "zoo": zoo.TITLE, "zoo-summary": zoo_summary.TITLE}
     tables |= {"real": real.TITLE, "real-coverage": real.COVERAGE_TITLE}
     tables |= {"leaderboard": leaderboard.TITLE}
     figures = {name: entry.title for name, entry in FIGURES.items()}

@@ -16,6 +16,8 @@ from studies.paper.tables import Cell, Row, Table
 from studies.paper.two_level import Interval, t_quantile
 from studies.paper.zoo import Entry, find_entries
 
+TITLE = "All networks together"
+
 LEAST_NETWORKS = 3
 """Below this number a group of networks has no row."""
 
@@ -74,7 +76,7 @@ def summary_table(record_set: RecordSet) -> Table:
     """Return the mean gain over the networks of each task, and how it goes with the distance."""
     return Table(
         name="zoo-summary",
-        title="All networks together",
+        title=TITLE,
         caption="The gains of the paper's full objective over l1, one for each network.",
         headings=("networks", "number", "above 0", "mean gain", "rank correlation", "p"),
         rows=tuple(_rows(find_entries(record_set))),

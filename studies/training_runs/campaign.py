@@ -51,6 +51,7 @@ PACK_EVERY = 15.0
 
 MAX_MINUTES = 1e6
 MAX_SEEDS = 1000
+MAX_RUNS = 1000
 MAX_NAME = 100
 """Longest name; objective and seed are added to it in the names of files."""
 
@@ -434,6 +435,9 @@ def _plan(values: Mapping[str, Any], path: Path) -> Plan:
         _check(key, value, f"{path}: run {short_repr(values['name'])}")
     given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     plan = Plan(**given)
+    num_runs = max(1, len(plan.objectives)) * len(plan.seeds)
+    if num_runs > MAX_RUNS:
+        raise ConfigError(f"{path}: {plan.name!r} has {num_runs:,} runs, more than {MAX_RUNS:,}")
     name, number = Counter(plan.names() or [""]).most_common(1)[0]
     if number > 1:  # one of them would replace the records of the other
         raise ConfigError(f"{path}: two runs of {plan.name!r} are called {short_repr(name)}")

@@ -125,6 +125,16 @@ def test_the_scale_follows_from_the_size(photos):
     assert scale_for((None, 80), paths) == 2
 
 
+def test_shipped_weights_of_several_scales_enlarge_by_two_or_by_what_a_size_needs(
+    upscale, photos, tmp_path
+):
+    for words, size in (((), (96, 80)), (("--width", 150), (150, 125))):
+        done = upscale(photos / "a.png", "-o", tmp_path, "--model", "fast", "--json", *words)
+        assert done.code == 0, done.err
+        (result,) = json.loads(done.out)["done"]
+        assert (result["width"], result["height"]) == size
+
+
 def test_old_side_files_do_not_stay_beside_new_results(upscale, photos, tmp_path):
     out = tmp_path / "out"
     assert upscale(photos / "a.png", "-o", out, "--npz", "--page").code == 0

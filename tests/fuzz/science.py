@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,15 @@ from fuzz.pictures import damaged
 
 LIBRARIES = ("astropy", "OpenEXR", "tifffile", "rasterio")
 NUMBERS = (b"0", b"-1", b"3", b"99", b"65537", b"99999999", b"9999999999", b"nan", b"1e400", b"'x'")
+FITS_COMPRESSIONS = ("GZIP_1", "GZIP_2", "RICE_1", "HCOMPRESS_1", "PLIO_1")
+EXR_COMPRESSIONS = ("NO", "RLE", "ZIPS", "ZIP", "PIZ", "PXR24", "B44", "B44A", "DWAA", "DWAB")
+TIFF_COMPRESSIONS = ("none", "deflate", "lzw", "packbits", "zstd", "lerc")
+TIFF_LAYOUTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"interleave": "pixel"},
+    {"tiled": True, "blockxsize": 16, "blockysize": 16},
+)
+TILES = ((9, 7), (1, 20), (24, 20))
 MANY = 300
 """Planes of a file that has many."""
 
@@ -60,11 +70,23 @@ def _write_fits(path: Path, values: np.ndarray, random: Random) -> None:
 
     kind = random.choice(("plain", "cube", "compressed"))
     if kind == "compressed":
-        picture = fits.CompImageHDU(values.astype("i4"), compression_type="GZIP_1")
-        fits.HDUList([fits.PrimaryHDU(), picture]).writeto(path)
+        _write_compressed_fits(path, values, random)
         return
     cube = np.stack([values] * random.choice((2, MANY))) if kind == "cube" else values
     fits.PrimaryHDU(cube.astype("f4")).writeto(path)
+
+
+def _write_compressed_fits(path: Path, values: np.ndarray, random: Random) -> None:
+    from astropy.io import fits
+
+    compression, tile = random.choice(FITS_COMPRESSIONS), random.choice(TILES)
+    if compression == "PLIO_1":  # for masks; astropy's encoder crashes at noise
+        values = (values % 16).astype("i2")
+    else:
+        values = (values >> 1).astype(random.choice(("i2", "i4", "f4")))
+    tile = TILES[0] if compression == "HCOMPRESS_1" else tile  # no side of which may be 1
+    picture = fits.CompImageHDU(values, compression_type=compression, tile_shape=tile)
+    fits.HDUList([fits.PrimaryHDU(), picture]).writeto(path)
 
 
 def _write_exr(path: Path, values: np.ndarray, random: Random) -> None:
@@ -72,7 +94,8 @@ def _write_exr(path: Path, values: np.ndarray, random: Random) -> None:
 
     names = random.choice(("Y", "RGB", "ZXY", [f"c{n}" for n in range(MANY)]))
     channels = {name: (values / 65535).astype("f4") for name in names}
-    OpenEXR.File({"compression": OpenEXR.ZIP_COMPRESSION}, channels).write(str(path))
+    compression = getattr(OpenEXR, f"{random.choice(EXR_COMPRESSIONS)}_COMPRESSION")
+    OpenEXR.File({"compression": compression}, channels).write(str(path))
 
 
 def _write_ome(path: Path, values: np.ndarray, random: Random) -> None:
@@ -90,7 +113,7 @@ def _write_geotiff(path: Path, values: np.ndarray, random: Random) -> None:
     count = random.choice((1, 3, 6, MANY))
     profile = {"width": 20, "height": 24, "count": count, "dtype": "uint16", "crs": "EPSG:32632"}
     place = rasterio.Affine(10, 0, 5e5, 0, -10, 54e5)
-    options = random.choice(({}, {"compress": "deflate"}, {"interleave": "pixel"}))
+    options = {"compress": random.choice(TIFF_COMPRESSIONS), **random.choice(TIFF_LAYOUTS)}
     with rasterio.open(path, "w", driver="GTiff", transform=place, **profile, **options) as file:
         file.write(np.stack([values] * count))
         if random.random() < 0.2:

@@ -1,5 +1,6 @@
 import json
 import sys
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -180,6 +181,16 @@ def test_drawing_leaves_pyplot_alone(tmp_path):
     assert "matplotlib.pyplot" not in set(sys.modules) - before
 
 
+def test_a_picture_of_the_largest_size_takes_little_memory(tmp_path):
+    values = torch.rand(1, 1, 1024, 2048)
+    draw_error_map(tmp_path / "first.png", values[..., :9, :9], "std")  # loads matplotlib
+    tracemalloc.start()
+    draw_error_map(tmp_path / "s.png", values, "std")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 30 * values.numel()  # bytes; a figure of matplotlib takes 100 for each pixel
+
+
 @pytest.mark.parametrize("write", [write_error_map, draw_error_map])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -0.1])
 def test_bad_values_are_never_written(tmp_path, write, bad):
@@ -263,3 +274,20 @@ def test_an_npz_that_unpacks_to_more_than_any_picture_is_refused(tmp_path, monke
     monkeypatch.setattr(error_maps, "MAX_PIXELS", 64 * 63)
     with pytest.raises(ImageError, match=r"49,280 bytes, and at most 48,384 are read"):
         read_error_map(tmp_path / "a.npz", "sigma")
+
+
+def test_an_npz_whose_description_unpacks_to_more_than_any_is_refused(tmp_path):
+    values = np.zeros((1, 1, 2, 2), np.float32)
+    np.savez_compressed(tmp_path / "a.npz", sigma=values, info=np.array("x" * 5_000_000))
+    with pytest.raises(ImageError, match=r"info has 20,000,128 bytes, and at most 16,777,216 are"):
+        read_error_map(tmp_path / "a.npz", "sigma")
+
+
+def test_an_npz_with_a_second_member_of_the_same_name(tmp_path):
+    """NumPy would read the one without the suffix, of whatever size and kind it is."""
+    values = np.ones((1, 1, 2, 2), np.float32)
+    np.savez(tmp_path / "a.npz", sigma=values, info=np.array("{}"))
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        for name in ("sigma", "info"):
+            archive.writestr(name, bytes(1000))
+    assert read_error_map(tmp_path / "a.npz").values.sum() == 4

@@ -123,6 +123,10 @@ def test_a_branch_is_there_where_the_objective_needs_one(tmp_path):
         ),
         (RUN + "\nseeds = [1, 1]", "different whole numbers"),
         (RUN + "\nseeds = [-1]", "different whole numbers from 0"),
+        (
+            f"{RUN}\nseeds = {list(range(1000))}\nobjectives = {list(map(str, range(20000)))}",
+            "'x' has 20,000,000 runs, more than 1,000",
+        ),
         (f"{RUN}\nseeds = [1{'0' * 4000}]", "different whole numbers from 0"),
         (f"{RUN}\n{'z' * 5000} = 1", r"a run has no key 'z{77}\.\.\.'"),
         (f"{RUN}\nkeep = '{'z' * 10**5}'", r"keep must be true or false, got 'z{77}\.\.\.'"),

@@ -176,6 +176,10 @@ def test_a_log_with_damaged_lines_does_not_end_a_run(tmp_path, caplog):
         (lambda content: content.update(step={}), "the checkpoint does not fit the recipe"),
         (lambda content: content.update(step=3), "the checkpoint does not fit the recipe"),
         (lambda content: content["step"]["weights"].popitem(), "does not fit the recipe"),
+        (
+            lambda content: content["step"]["weights"].update({5: torch.zeros(())}),
+            "step.weights is missing or has another form",
+        ),
         (lambda content: content.update(spent="x"), "the checkpoint does not fit the recipe"),
         (lambda content: content.update(spent=10**400), "no run has such a clock"),
         (lambda content: content.update(rate_factor=-1), "no run has such a clock"),

@@ -11,7 +11,6 @@ from musigma.cli.restore import find_sources, restore_all
 from musigma.cli.restore_options import ModelName, RestoreOptions
 from musigma.cli.shared_options import with_options
 
-DEFAULT_SCALE = 2
 ZOOM_FACTORS = (2, 3, 4)
 
 
@@ -21,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog=epilog)(upscale)
 
 
-def default_model(scale: int | None) -> str:
+def default_model(scale: int) -> str:
     """Return the weights for photographs, or those for clean pictures where there are none.
 
     Example:
@@ -31,16 +30,37 @@ def default_model(scale: int | None) -> str:
     from musigma.networks.weights_file import shipped_path
     from musigma.types import ConfigError
 
-    if scale is not None and scale not in ZOOM_FACTORS:
+    if scale not in ZOOM_FACTORS:
         raise ConfigError(
             f"the shipped weights enlarge by 2, 3 or 4, not by {scale}; set `width` or `height` "
             "for another size"
         )
-    return "photo" if shipped_path("photo", scale or DEFAULT_SCALE) else "edsr-baseline"
+    return "photo" if shipped_path("photo", scale) else "edsr-baseline"
 
 
-def scale_for(box: tuple[int | None, int | None], paths: Sequence[Path]) -> int:
-    """Return the smallest zoom factor, 2 to 4, that is enough for all pictures to fill a box."""
+def zoom_factors(model: str | None) -> tuple[int, ...]:
+    """Return the factors of the weights that ship under a name, by default of all of them.
+
+    A weights file has a factor of its own, so that there is nothing to choose.
+
+    Example:
+        >>> zoom_factors(None), zoom_factors("fast"), zoom_factors("mine.safetensors")
+        ((2, 3, 4), (2, 4), ())
+    """
+    from musigma.networks.weight_choices import weights_named
+    from musigma.networks.weights_file import shipped_weights
+
+    if model is None:
+        return ZOOM_FACTORS
+    return tuple(scale for scale in shipped_weights().get(weights_named(model), ()) if scale > 1)
+
+
+def scale_for(
+    box: tuple[int | None, int | None],
+    paths: Sequence[Path],
+    factors: Sequence[int] = ZOOM_FACTORS,
+) -> int:
+    """Return the smallest zoom factor that is enough for all pictures to fill a box."""
     from musigma.images.decoding import declared_size
     from musigma.restoration.picture_job import fitted_size
     from musigma.types import ImageError
@@ -51,7 +71,7 @@ def scale_for(box: tuple[int | None, int | None], paths: Sequence[Path]) -> int:
             declared = declared_size(path)
             fitted = fitted_size(declared[:2], box)
             largest = max(largest, fitted[0] / declared.height)
-    return next((scale for scale in ZOOM_FACTORS if scale >= largest), 4)
+    return next((scale for scale in factors if scale >= largest), factors[-1])
 
 
 @with_options(RestoreOptions)
@@ -90,10 +110,13 @@ def upscale(
     shared.check_network(model)
     size = None if width is None and height is None else (width, height)
     options = shared.to_options(size=size)
-    if size is not None and scale is None and model is None:
-        scale = scale_for(size, [path for path, _ in find_sources(shared, options)[0]])
+    factors = zoom_factors(model)
+    if scale is None and factors:
+        paths = [path for path, _ in find_sources(shared, options)[0]] if size else []
+        scale = scale_for(size, paths, factors) if size else min(factors)
     if model is None:
-        model, scale = default_model(scale), scale or DEFAULT_SCALE
+        assert scale is not None
+        model = default_model(scale)
     loaded = shared.load_model(model, scale=scale)
     if loaded.network.info.task == "denoising":
         raise ConfigError(f"{model} is a denoiser; 'musigma denoise' uses it")

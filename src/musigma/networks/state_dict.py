@@ -129,6 +129,8 @@ def without(state: State, *prefixes: str) -> dict[str, Tensor]:
 def rename(state: State, names: Mapping[str, str]) -> dict[str, Tensor]:
     """Give layers other names; those that are not named keep theirs.
 
+    Two layers that would get one name are none of the network, since one would be lost.
+
     Example:
         >>> list(rename({"map.0.bias": None, "b.bias": None}, {"map.0": "conv2"}))
         ['conv2.bias', 'b.bias']
@@ -137,6 +139,7 @@ def rename(state: State, names: Mapping[str, str]) -> dict[str, Tensor]:
     for key, value in state.items():
         layer, _, part = key.rpartition(".")
         renamed[f"{names[layer]}.{part}" if layer in names else key] = value
+    require(len(renamed) == len(state))
     return renamed
 
 

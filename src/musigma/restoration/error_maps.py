@@ -9,7 +9,6 @@ Three quantities describe the error of a value, and every file says which one it
 ============== ===================================================================================
 """
 
-import io
 import json
 import math
 from collections.abc import Iterator, Mapping
@@ -19,21 +18,22 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn import functional
 
 from musigma.images.decoding import decode
 from musigma.images.encoding import PngEncoder
 from musigma.images.image_io import MAX_PIXELS, Raster, RowWriter
 from musigma.images.listing import atomic_write, image_error
 from musigma.images.npz_stream import INFO
+from musigma.restoration.error_picture import error_picture
 from musigma.restoration.promise import Promise
 from musigma.types import ConfigError, nearest
 from musigma.uncertainty.calibration import Calibration
 
 Quantity = Literal["sigma", "std", "half_width"]
 QUANTITIES: tuple[Quantity, ...] = get_args(Quantity)
+_MAX_INFO = 2**24
+"""Bytes of the description in an NPZ; it has some thousand."""
 
 MEANINGS: dict[Quantity, str] = {
     "sigma": "sigma: the absolute error that the network predicts, not calibrated",
@@ -42,8 +42,6 @@ MEANINGS: dict[Quantity, str] = {
 }
 UNIT = "value = sample / 65535 * scale; a value of 1 is the full range of the image"
 _PREFIX = "musigma:"
-_PICTURE_SIDE = 2048
-_Box = tuple[float, float, float, float]
 
 
 class ErrorMap(NamedTuple):
@@ -203,7 +201,7 @@ def draw_error_map(
     entries = {**describe(quantity), **(info or {})}
     text = "A picture of the error map, mean over the channels. " + "; ".join(entries.values())
     with atomic_write(path) as file:
-        file.write(_draw(values.detach().float().cpu(), quantity, text))
+        file.write(error_picture(values.detach().float().cpu(), caption(quantity), text))
 
 
 def _check_quantity(quantity: str) -> None:
@@ -257,9 +255,8 @@ def _positive_number(text: str | None) -> float | None:
 def _read_npz(path: Path, quantity: Quantity) -> ErrorMap:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            _check_size(arrays.zip.getinfo(f"{quantity}.npy").file_size)
-            values = arrays[quantity]
-            info = json.loads(arrays[INFO].item()) if INFO in arrays else {}
+            values = _array(arrays, quantity, MAX_PIXELS * 3 * np.dtype(np.float32).itemsize)
+            info = json.loads(_array(arrays, INFO, _MAX_INFO).item()) if INFO in arrays else {}
     except Exception as error:
         # A broken archive may raise any exception; the user needs one line.
         raise image_error(path, f"holds no {quantity} that can be read ({error})") from error
@@ -268,56 +265,22 @@ def _read_npz(path: Path, quantity: Quantity) -> ErrorMap:
     return ErrorMap(quantity, torch.from_numpy(values), _entries_of(info, quantity))
 
 
-def _check_size(num_bytes: int) -> None:
-    """Refuse an array that is larger, unpacked, than that of any picture."""
-    largest = MAX_PIXELS * 3 * np.dtype(np.float32).itemsize
-    if num_bytes > largest:
-        raise ValueError(f"it has {num_bytes:,} bytes, and at most {largest:,} are read")
+def _array(arrays: Any, name: str, most_bytes: int) -> "np.ndarray[Any, Any]":
+    """Return an array of an archive, or refuse one that is too large once it is unpacked.
+
+    The full name of its member is asked for: NumPy prefers a member without the suffix.
+    """
+    member = f"{name}.npy"
+    num_bytes = arrays.zip.getinfo(member).file_size
+    if num_bytes > most_bytes:
+        raise ValueError(f"{name} has {num_bytes:,} bytes, and at most {most_bytes:,} are read")
+    return arrays[member]
 
 
 def _entries_of(info: Any, quantity: Quantity) -> dict[str, str]:
     entries = info.get(quantity) if isinstance(info, dict) else None
     entries = entries if isinstance(entries, dict) else {}
     return {str(key): str(value) for key, value in entries.items()}
-
-
-def _draw(values: Tensor, quantity: Quantity, description: str) -> bytes:
-    """Return a PNG in colors, pixel for pixel where its size allows, above a scale bar.
-
-    The scale ends where 0.5 % of the pixels lie beyond, so that a few of them do not darken all.
-    """
-    from matplotlib.figure import Figure
-
-    levels = _resized_for_display(values.mean(1, keepdim=True) * 255)
-    top = float(np.percentile(levels, 99.5)) or 1.0
-    height, width = levels.shape
-    text = round(min(max(width / 40, 12), 28))  # height of the letters, in pixels
-    frame = max(width, 36 * text)  # room for the label
-    full_width, full_height = frame + 2 * text, height + 7 * text
-
-    def box(left: int, upper: int, across: int, down: int) -> _Box:
-        bottom = full_height - upper - down
-        return left / full_width, bottom / full_height, across / full_width, down / full_height
-
-    dpi = 128  # a power of two, so that sizes in inches are exact in pixels
-    figure = Figure((full_width / dpi, full_height / dpi), dpi=dpi)
-    map_box = box((full_width - width) // 2, text, width, height)
-    axes = figure.add_axes(map_box, frame_on=False, xticks=[], yticks=[])
-    image = axes.imshow(
-        levels, cmap="magma", vmin=0, vmax=top, interpolation="nearest", aspect="auto"
-    )
-    bar = figure.add_axes(box(text, height + 2 * text, frame, text))
-    extend = "max" if levels.max() > top else "neither"
-    scale = figure.colorbar(
-        image, cax=bar, orientation="horizontal", extend=extend, extendfrac=0.02
-    )
-    size = text * 72 / dpi
-    scale.set_label(caption(quantity), size=size)
-    scale.ax.tick_params(labelsize=size)
-    buffer = io.BytesIO()
-    metadata = {"Description": description}
-    figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", metadata=metadata)
-    return buffer.getvalue()
 
 
 def caption(quantity: Quantity) -> str:
@@ -333,16 +296,3 @@ def caption(quantity: Quantity) -> str:
         "half_width": "half_width: half the interval around the mean",
     }
     return f"{labels[quantity]} (levels of 255)"
-
-
-def _resized_for_display(levels: Tensor) -> NDArray[np.float32]:
-    """Downsample a large map to 2048 pixels and enlarge a small one by an integer factor."""
-    height, width = levels.shape[-2:]
-    largest = max(height, width)
-    if largest > _PICTURE_SIDE:
-        size = [max(1, side * _PICTURE_SIDE // largest) for side in (height, width)]
-        levels = functional.interpolate(levels, size=size, mode="area")
-    else:
-        factor = min(math.ceil(512 / width), _PICTURE_SIDE // largest)
-        levels = levels.repeat_interleave(factor, 2).repeat_interleave(factor, 3)
-    return levels[0, 0].numpy()

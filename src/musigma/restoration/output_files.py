@@ -21,6 +21,7 @@ from musigma.restoration.error_maps import (
     error_map_writer,
     error_maps_of,
 )
+from musigma.restoration.error_picture import LONGEST_SIDE
 from musigma.restoration.options import Options, quality_for
 from musigma.restoration.promise import Promise
 from musigma.restoration.saving_error import Bands, with_saving_error
@@ -42,7 +43,6 @@ ENDINGS = {
 INCLUDED = "the error of saving: rounding, and the loss of the format of the picture"
 """What the error maps of a picture include besides the error of the network."""
 
-_PICTURE_SIDE = 2048  # longest side of the picture of the error map
 
 _MARKS = {
     ".png": (b"musigma:quantity", b"A picture of the error map"),
@@ -172,7 +172,7 @@ class OutputFiles:
         }
         self.arrays = self._open_arrays(stack)
         # A smaller copy for the picture of the error map.
-        self.picture_view = BoxDownsampler(max(1, max(self.shape[2:]) // _PICTURE_SIDE))
+        self.picture_view = BoxDownsampler(max(1, max(self.shape[2:]) // LONGEST_SIDE))
         self.viewer = self._open_viewer() if "page" in self.paths else None
 
     def add(self, strip: Prediction) -> None:

@@ -77,6 +77,8 @@ def differing_part(expected: Any, found: Any, name: str = "step") -> str | None:
     if isinstance(expected, dict):
         if not isinstance(found, dict) or not expected.keys() <= found.keys():
             return name
+        if not all(isinstance(key, str) for key in found):  # what PyTorch takes for granted
+            return name
         pairs = [(key, value, found[key]) for key, value in expected.items()]
     else:
         if not isinstance(found, list) or len(expected) != len(found):

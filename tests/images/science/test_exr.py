@@ -118,11 +118,35 @@ def test_colours_of_layers_with_small_letters_go_jointly(tmp_path):
     )
 
 
-def test_several_parts_are_refused(tmp_path):
+@pytest.fixture
+def only_headers(monkeypatch):
+    """Let a test fail that reads pixels: a small file can hold any number of them."""
+    whole = exr.File
+
+    def header_of(*names, header_only=False, **options):
+        assert header_only, "the pixels are read"
+        return whole(*names, header_only=True, **options)
+
+    return lambda: monkeypatch.setattr(exr, "File", header_of)
+
+
+def test_several_parts_are_refused_before_they_are_read(tmp_path, only_headers):
     header = {"compression": exr.ZIP_COMPRESSION, "type": exr.scanlineimage}
     parts = [exr.Part(dict(header), bright(np.float16), name) for name in ("left", "right")]
     exr.File(parts).write(str(tmp_path / "a.exr"))
+    only_headers()
     with pytest.raises(ImageError, match="has 2 parts, and one is expected; write the part as"):
+        restored(bicubic(2), tmp_path / "a.exr")
+
+
+def test_deep_pixels_are_refused_before_they_are_read(tmp_path, only_headers):
+    deep = np.empty((4, 5), object)
+    for place in np.ndindex(deep.shape):
+        deep[place] = np.ones(2, np.float32)
+    header = {"compression": exr.ZIPS_COMPRESSION, "type": exr.deepscanline}
+    exr.File(header, {"Z": deep}).write(str(tmp_path / "a.exr"))
+    only_headers()
+    with pytest.raises(ImageError, match="has deep pixels; flatten it"):
         restored(bicubic(2), tmp_path / "a.exr")
 
 

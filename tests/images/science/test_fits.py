@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.science import bicubic, restored, unchanged, waves
+from musigma.images.science.fits import scale_wcs
 from musigma.types import ImageError
 
 fits = pytest.importorskip("astropy.io.fits", reason="needs astropy (musigma[science])")
@@ -236,3 +237,10 @@ def test_compressed_types(tmp_path, kind, dtype):
     with fits.open(tmp_path / "a.fits.fz") as source, fits.open(done.output) as result:
         assert result["SCI"].data.dtype.newbyteorder("=") == np.dtype(dtype)
         np.testing.assert_array_equal(result["SCI"].data, source[1].data)
+
+
+def test_a_number_of_the_wcs_that_stands_twice_is_scaled_once():
+    card = ("CD1_1", 6.0)
+    header = fits.Header([card, card])
+    scale_wcs(header, 2)
+    assert header["CD1_1"] == 3

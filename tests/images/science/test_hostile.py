@@ -1,5 +1,7 @@
 """Scientific files made to do harm: no other file is read, and memory is bounded before."""
 
+import gzip
+import io
 import os
 import resource
 import struct
@@ -123,9 +125,64 @@ def test_a_compressed_fits_is_looked_at_before_it_is_unpacked(tmp_path):
     path.write_bytes(content)
     assert "declares planes of 256,000,000 pixels" in refusal(path)
     path.write_bytes(content + bytes(20_000))
-    assert "reading it needs 977 MiB at once, and 256 are allowed" in refusal(
+    assert "reading it needs 489 MiB at once, and 256 are allowed" in refusal(
         path, memory=256 * MIB
     )
+
+
+def compressed_fits(path, kind, values, shape):
+    """Write a compressed picture; return the file and where its tiles begin."""
+    fits = pytest.importorskip("astropy.io.fits", reason="needs astropy (musigma[science])")
+    picture = fits.CompImageHDU(values, compression_type=kind, tile_shape=shape)
+    fits.HDUList([fits.PrimaryHDU(), picture]).writeto(path)
+    with fits.open(path, disable_image_compression=True) as file:
+        table = file[1]
+        return path.read_bytes(), table.fileinfo()["datLoc"] + table.size - table.header["PCOUNT"]
+
+
+@pytest.mark.parametrize("sides", [(17, 20), (0, 0), (2**31 - 1, 2), (20, 16)])
+def test_a_tile_of_hcompress_that_declares_another_size(tmp_path, sides):
+    """The decoder would write behind the end of its memory, or divide by zero."""
+    path = tmp_path / "a.fits"
+    values = np.arange(32 * 40, dtype=np.int32).reshape(32, 40)
+    content, start = compressed_fits(path, "HCOMPRESS_1", values, (16, 20))
+    assert content[start : start + 10] == b"\xdd\x99" + struct.pack(">ii", 16, 20)
+    path.write_bytes(content[: start + 2] + struct.pack(">ii", *sides) + content[start + 10 :])
+    assert f"a tile of [16, 20] declares the sizes {list(sides)}" in refusal(path)
+
+
+@pytest.mark.parametrize("kind", ["GZIP_1", "GZIP_2", "HCOMPRESS_1"])
+def test_tiles_of_no_size(tmp_path, kind):
+    path = tmp_path / "a.fits"
+    content, _ = compressed_fits(path, kind, np.zeros((32, 40), np.int32), (16, 20))
+    path.write_bytes(with_card(content, b"ZTILE1  = -1"))
+    assert "ZTILE1 is -1, and cannot be less than 1" in refusal(path)
+
+
+@pytest.mark.parametrize("kind", ["GZIP_1", "GZIP_2"])
+def test_a_compressed_fits_tile_that_becomes_too_long(tmp_path, kind):
+    path = tmp_path / "a.fits"
+    content, start = compressed_fits(path, kind, np.zeros((32, 40), np.int32), (32, 40))
+    long = gzip.compress(bytes(400 * MIB))
+    content = with_card(content[:start] + long + bytes(2880), b"PCOUNT  = %d" % len(long))
+    path.write_bytes(content[: start - 8] + struct.pack(">ii", len(long), 0) + content[start:])
+    assert "its compressed data are longer than its picture" in refusal(path)
+
+
+@pytest.mark.parametrize("place", [(-5, 8), (0, 10**9), (10**9, 8), (10**9, -(10**9))])
+def test_a_compressed_fits_tile_that_lies_elsewhere(tmp_path, place):
+    path = tmp_path / "a.fits"
+    content, start = compressed_fits(path, "RICE_1", np.zeros((32, 40), np.int32), (32, 40))
+    first, size = place
+    path.write_bytes(content[: start - 8] + struct.pack(">ii", size, first) + content[start:])
+    assert "a tile lies outside of its part of the file" in refusal(path)
+
+
+def test_reading_one_large_compressed_tile_needs_memory(tmp_path):
+    path = tmp_path / "a.fits"
+    compressed_fits(path, "RICE_1", np.zeros((1000, 1000), np.int16), (1000, 1000))
+    # The picture has 2 bytes for a pixel, and the unpacked tile 4 in each of up to four copies.
+    assert "reading it needs 18 MiB at once" in refusal(path, memory=10 * MIB)
 
 
 def test_a_fits_file_whose_mark_of_missing_values_is_a_text(tmp_path):
@@ -137,6 +194,72 @@ def test_a_fits_file_whose_mark_of_missing_values_is_a_text(tmp_path):
     end = b"END".ljust(80)
     path.write_bytes(content.replace(end + b" " * 80, b"BLANK   = 'x'".ljust(80) + end, 1))
     assert restored(bicubic(), path, value_range=(0, 3000)).output.is_file()
+
+
+def fits_bytes(*parts):
+    """Return a FITS file of a small picture and of further parts."""
+    fits = pytest.importorskip("astropy.io.fits", reason="needs astropy (musigma[science])")
+    stream = io.BytesIO()
+    fits.HDUList([fits.PrimaryHDU(waves(18, 25).astype("f4")), *parts]).writeto(stream)
+    return stream.getvalue()
+
+
+def with_card(content, card):
+    """Change a card of the last header in which it stands, or add it to the first header."""
+    place = content.rfind(card.split(b"=")[0] + b"=")
+    if place >= 0:
+        return content[:place] + card.ljust(80) + content[place + 80 :]
+    end = b"END".ljust(80)
+    return content.replace(end + b" " * 80, card.ljust(80) + end, 1)
+
+
+@pytest.mark.parametrize(
+    ("card", "text"),
+    [
+        (b"NAXIS2  = 'xxxxxxxxxx'", "NAXIS2 is 'xxxxxxxxxx', where a whole number was expected"),
+        (b"NAXIS2  = 1.8E1", "NAXIS2 is 1.8E1, where"),
+        (b"NAXIS2  = -18", "NAXIS2 is -18, and cannot be less than 0"),
+        (b"GCOUNT  = 'x'", "GCOUNT is 'x', where"),
+        (b"NAXIS1= 26", "NAXIS1 is both 25 and 26"),
+        (b"TFIELDS = 9999999999", "declares 9999999999 columns, more than 999"),
+    ],
+)
+def test_sizes_of_a_fits_file_that_are_none(tmp_path, card, text):
+    """astropy multiplies them before it looks at them: a text would be repeated."""
+    path = tmp_path / "a.fits"
+    path.write_bytes(with_card(fits_bytes(), card))
+    assert text in refusal(path)
+
+
+@pytest.mark.parametrize("has_groups", [False, True])
+def test_no_part_of_a_fits_file_hides_from_the_check(tmp_path, has_groups):
+    fits = pytest.importorskip("astropy.io.fits", reason="needs astropy (musigma[science])")
+    table = fits.BinTableHDU(np.zeros(3, [("a", "i4")]))
+    content = with_card(fits_bytes(table), b"TFIELDS = 9999999999")
+    if has_groups:  # then the first axis does not count
+        axis = b"NAXIS1  = %20d"
+        assert axis % 25 in content
+        content = with_card(content, b"GROUPS  = T").replace(axis % 25, axis % 0, 1)
+    path = tmp_path / "a.fits"
+    path.write_bytes(content)
+    assert "declares 9999999999 columns" in refusal(path)
+
+
+def test_what_lies_behind_the_last_part_of_a_fits_file_is_not_read(tmp_path):
+    path = tmp_path / "a.fits"
+    path.write_bytes(fits_bytes())
+    with path.open("r+b") as file:
+        file.truncate(2**32)
+    assert restored(bicubic(), path, value_range=(0, 1)).output.is_file()
+
+
+def test_a_fits_header_without_an_end(tmp_path):
+    path = tmp_path / "a.fits"
+    path.write_bytes(fits_bytes().replace(b"END".ljust(80), b"".ljust(80)))
+    assert "a header has no END" in refusal(path)
+    with path.open("r+b") as file:
+        file.truncate(2**32)
+    assert "a header has no END within its first 4 MiB" in refusal(path)
 
 
 @pytest.mark.parametrize("bits", [0x7F800001, 0x7FC00000])

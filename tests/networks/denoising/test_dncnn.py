@@ -46,10 +46,10 @@ def test_official_names():
 
 @pytest.mark.parametrize("name", ["dncnn", "dncnn-colour"])
 def test_a_file_saved_by_data_parallel_loads(name, tmp_path):
-    ours = create(name, scale=1, num_layers=4, width=8).eval()
+    ours = create(name, scale=1, num_layers=17, width=8).eval()
     torch.save({f"module.{k}": v for k, v in weights_of(ours).items()}, tmp_path / "a.pth")
     model = load_file(tmp_path / "a.pth")
-    assert model.network.build_spec == BuildSpec(name, 1, {"num_layers": 4, "width": 8})
+    assert model.network.build_spec == BuildSpec(name, 1, {"num_layers": 17, "width": 8})
     image = torch.rand(1, ours.in_channels, 7, 5, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         assert torch.equal(model.network(image).mean, ours(image).mean)
@@ -68,7 +68,7 @@ def test_a_file_saved_by_data_parallel_loads(name, tmp_path):
 )
 def test_batch_norms_are_folded(stack, first, other, eps, tmp_path):
     layers = [nn.Conv2d(1, 8, 3, padding=1, bias=first), nn.ReLU()]
-    for _ in range(2):
+    for _ in range(15):
         layers += [nn.Conv2d(8, 8, 3, padding=1, bias=other), nn.BatchNorm2d(8, eps=eps), nn.ReLU()]
     theirs = nn.Sequential(*layers, nn.Conv2d(8, 1, 3, padding=1, bias=other))
     for layer in layers[2::3]:
@@ -80,7 +80,7 @@ def test_batch_norms_are_folded(stack, first, other, eps, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         network = load_file(tmp_path / "a.pth").network
-    assert network.build_spec == BuildSpec("dncnn", 1, {"num_layers": 4, "width": 8})
+    assert network.build_spec == BuildSpec("dncnn", 1, {"num_layers": 17, "width": 8})
     with torch.inference_mode():
         torch.testing.assert_close(network(image).mean, image - theirs(image))
 
@@ -92,14 +92,21 @@ def test_batch_norms_of_unknown_origin_are_named(stack, first, other, tmp_path):
     theirs = nn.Sequential(
         nn.Conv2d(1, 8, 3, bias=first),
         nn.ReLU(),
-        nn.Conv2d(8, 8, 3, bias=other),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
+        *(15 * (nn.Conv2d(8, 8, 3, bias=other), nn.BatchNorm2d(8), nn.ReLU())),
         nn.Conv2d(8, 1, 3, bias=other),
     )
     torch.save({f"{stack}.{k}": v for k, v in weights_of(theirs).items()}, tmp_path / "a.pth")
     with pytest.warns(UserWarning, match="does not tell what the batch norms of this DnCNN add"):
         load_file(tmp_path / "a.pth")
+
+
+@pytest.mark.parametrize("num_layers", [2, 3, 4, 16, 18])
+def test_another_stack_of_convolutions_is_no_dncnn(num_layers):
+    """Networks of any kind are called model; their results would be wrong without a word."""
+    state = weights_of(create("dncnn-colour", scale=1, num_layers=num_layers, width=8))
+    assert recognise(state) is None
+    named = {key.replace("model", "dncnn"): value for key, value in state.items()}
+    assert (recognise(named) is None) == (num_layers == 2)
 
 
 @pytest.mark.parametrize("other", ["ircnn", "ircnn-colour", "ffdnet", "ffdnet-colour", "drunet"])

@@ -9,6 +9,7 @@ from musigma.networks import card, create
 from musigma.networks.state_dict import rename
 from musigma.networks.super_resolution.vdsr import recognise
 from musigma.networks.weights_file import weights_of
+from musigma.types import WeightsError
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
@@ -71,6 +72,17 @@ def test_released_files_of_the_luma_form_by_other_names(tmp_path, bias):
     names |= {f"residual_layer.{n}.conv": f"body.{n + 1}.0" for n in range(18)}
     torch.save(rename(state, names), tmp_path / "b.pth")
     check_same(ours, load_file(tmp_path / "b.pth", scale=2), "vdsr-y")
+
+
+def test_a_layer_that_is_there_under_two_names_is_refused(tmp_path):
+    """One of them would be taken without a word."""
+    state = weights_of(create("vdsr-y", scale=2, width=8))
+    for name in ("conv1.0", "body.0.0"):
+        more = {f"{name}.weight": torch.zeros_like(state["input.weight"])}
+        for both in (state | more, more | state):
+            torch.save(both, tmp_path / "a.pth")
+            with pytest.raises(WeightsError, match="is no file of a network known here"):
+                load_file(tmp_path / "a.pth", scale=2)
 
 
 @pytest.mark.parametrize("name", ["vdsr", "vdsr-y"])

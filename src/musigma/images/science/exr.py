@@ -45,7 +45,9 @@ def read(path: Path, check: Check) -> ScienceImage:
     try:
         # OpenEXR prints what is damaged, and stdout is for results, stderr for our own lines.
         with redirect_stdout(printed), silent_stderr():
-            check(*_declared(OpenEXR.File(str(path), header_only=True).header()))
+            described = OpenEXR.File(str(path), header_only=True)
+            _check_parts(path, described)
+            check(*_declared(described.header()))
             file = OpenEXR.File(str(path), separate_channels=True)
         if printed.getvalue():
             raise ValueError(printed.getvalue())
@@ -54,15 +56,12 @@ def read(path: Path, check: Check) -> ScienceImage:
         raise
     except (RuntimeError, OSError, ValueError, KeyError) as error:
         raise image_error(path, f"cannot be read as EXR ({first_line(error)})") from error
-    if len(file.parts) != 1:
-        text = f"has {len(file.parts)} parts, and one is expected"
-        raise image_error(path, f"{text}; write the part as a file of its own")
     planes = {name: channel.pixels for name, channel in channels.items()}
     errors = [name for name in planes if name.removeprefix("sigma.") in planes.keys() - {name}]
     for name in errors:
         del planes[name]
     if not planes or any(plane is None or plane.ndim != 2 for plane in planes.values()):
-        raise image_error(path, "has deep pixels or no channels; flatten it")
+        raise image_error(path, "has no channels of single values")
     if len({plane.shape for plane in planes.values()}) != 1:
         raise image_error(path, "has channels of several sizes; write all of them in full size")
     names, arrays = tuple(planes), list(planes.values())
@@ -85,6 +84,17 @@ def read(path: Path, check: Check) -> ScienceImage:
         metadata=_Info(header),
         left_out=("the errors that it had",) if errors else (),
     )
+
+
+def _check_parts(path: Path, described: Any) -> None:
+    """Refuse several parts and deep pixels before they are read: all would be, of any size."""
+    import OpenEXR
+
+    if len(described.parts) != 1:
+        text = f"has {len(described.parts)} parts, and one is expected"
+        raise image_error(path, f"{text}; write the part as a file of its own")
+    if described.header()["type"] in (OpenEXR.deepscanline, OpenEXR.deeptile):
+        raise image_error(path, "has deep pixels; flatten it")
 
 
 def _declared(header: dict[str, Any]) -> tuple[int, int]:

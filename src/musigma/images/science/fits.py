@@ -7,15 +7,18 @@ in memory as a whole.
 import math
 import re
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from musigma.images.listing import atomic_write, image_error
+from musigma.images.science.fits_tiles import bytes_to_unpack, check_tiles
 from musigma.images.science.image import (
     Check,
     Result,
@@ -27,7 +30,7 @@ from musigma.images.science.image import (
 )
 from musigma.images.science.samples import RawPlanes, as_values, encode
 
-_PADDING = 2880  # a FITS file is made of blocks of this size
+_BLOCK = 2880  # a FITS file is made of blocks of this size
 _DTYPES = {8: "u1", 16: ">i2", 32: ">i4", -32: ">f4", -64: ">f8"}
 _POSITION = re.compile(
     r"(CRPIX|CRVAL|CDELT|CROTA|CTYPE|CUNIT|CNAME)\d[A-Z]?|(CD|PC|PV|PS)\d_\d+[A-Z]?"
@@ -37,15 +40,19 @@ _OF_THE_VALUES = ("BSCALE", "BZERO", "BLANK", "BUNIT", "DATAMIN", "DATAMAX", "EX
 _OUTDATED = ("DATAMIN", "DATAMAX", "CHECKSUM", "DATASUM", "EXTNAME", "INHERIT", "EXTEND")
 _TABLES = re.compile(r"(CPDIS|CQDIS|D2IMDIS)\d")
 _TABLE_AXIS = re.compile(r"CTYPE\d+[A-Z]?")
-_BLOCK = 2880
 _MAX_COUNT = 999
 """FITS allows no more axes and no more columns than this."""
 _COUNTS = {b"NAXIS": "axes", b"ZNAXIS": "axes", b"TFIELDS": "columns"}
-_MAX_BYTES = 2**60
+_MAX_HEADER = 4 * 2**20
+"""Bytes of one header. It is kept in memory, several times, and has at most some thousand cards."""
+_MAX_SIZE = 2**60
 _SIZE_CARD = re.compile(
-    rb"(?:HIERARCH +)?(NAXIS\d{0,3}|ZNAXIS|TFIELDS|BITPIX|PCOUNT|GCOUNT) *= *([+-]?\d+)",
+    rb" *(?:HIERARCH +)?(Z?NAXIS\d{0,3}|ZTILE\d{1,3}|TFIELDS|BITPIX|PCOUNT|GCOUNT) *=([^/]*)",
     re.IGNORECASE,
 )
+_WHOLE_NUMBER = re.compile(rb" *[+-]?\d{1,20} *")
+_GROUPS_CARD = re.compile(rb"GROUPS *= *T")
+_END = b"END".ljust(80)
 _COEFFICIENT = re.compile(r"(?:A|B|AP|BP)_(\d)_(\d)")
 _MATRIX = re.compile(r"(CD|PC)(\d)_(\d)([A-Z]?)")
 _AXIS = re.compile(r"(?:CRPIX|CRVAL|CDELT|CTYPE)[12]([A-Z]?)")
@@ -80,37 +87,72 @@ def read(path: Path, check: Check) -> ScienceImage:
 
     with _quiet():
         try:
-            _check_counts(path)
+            num_parts = _check_parts(path)
             file = fits.open(path.absolute(), do_not_scale_image_data=True, memmap=True)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise unreadable(path, "FITS", error) from error
         with closed_if_unreadable(path, "FITS", file):
-            return _opened(path, file, check)
+            return _opened(path, file, num_parts, check)
 
 
-def _check_counts(path: Path) -> None:
-    """Refuse a part with more axes or columns than FITS allows: astropy counts through them all."""
+def _check_parts(path: Path) -> int:
+    """Return how many parts a file has, or refuse sizes that would take astropy long.
+
+    astropy multiplies the sizes of a header before it looks at them, so a text among them is
+    repeated until it fills the memory; and it counts through all axes and columns. What lies behind
+    the last part is not read: FITS allows anything there.
+    """
     with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            numbers: dict[bytes, int] = {}
-            while block:
-                cards = [block[start : start + 80] for start in range(0, len(block), 80)]
-                for match in filter(None, map(_SIZE_CARD.match, cards)):
-                    key, number = match[1].upper(), int(match[2])
-                    if key in _COUNTS and number > _MAX_COUNT:
-                        text = f"it declares {number} {_COUNTS[key]}"
-                        raise ValueError(f"{text}, more than {_MAX_COUNT}")
-                    numbers.setdefault(key, number)  # of two cards, the first one counts
-                block = b"" if b"END" in [card.rstrip() for card in cards] else stream.read(_BLOCK)
-            stream.seek(-(-_data_bytes(numbers) // _BLOCK) * _BLOCK, 1)
+        for number in count():
+            cards = _read_cards(stream, b"XTENSION" if number else b"SIMPLE")
+            if not cards:
+                return number
+            num_bytes = _data_bytes(_sizes(cards), has_groups=any(map(_GROUPS_CARD.match, cards)))
+            stream.seek(-(-num_bytes // _BLOCK) * _BLOCK, 1)
+    raise AssertionError("a file has an end")
 
 
-def _data_bytes(numbers: dict[bytes, int]) -> int:
-    """Return the size of the data behind a header."""
-    axes = [numbers.get(b"NAXIS%d" % n, 0) for n in range(1, numbers.get(b"NAXIS", 0) + 1)]
-    num_values = max(0, math.prod(axes) if axes else 0) + numbers.get(b"PCOUNT", 0)
-    size = abs(numbers.get(b"BITPIX", 8)) // 8 * num_values * numbers.get(b"GCOUNT", 1)
-    return min(max(0, size), _MAX_BYTES)
+def _read_cards(stream: BinaryIO, first: bytes) -> list[bytes]:
+    """Return the lines of the header that comes next, or none if what comes is no header."""
+    cards: list[bytes] = []
+    while len(cards) * 80 < _MAX_HEADER:
+        block = stream.read(_BLOCK)
+        if not cards and not block.startswith(first):
+            return []
+        if not block:
+            raise ValueError("a header has no END")
+        cards += [block[start : start + 80] for start in range(0, len(block), 80)]
+        if _END in cards[-_BLOCK // 80 :]:
+            return cards[: cards.index(_END)]
+    raise ValueError(f"a header has no END within its first {_MAX_HEADER // 2**20} MiB")
+
+
+def _sizes(cards: list[bytes]) -> dict[bytes, int]:
+    """Return the numbers of a header that say how long its data are."""
+    sizes: dict[bytes, int] = {}
+    for match in filter(None, map(_SIZE_CARD.match, cards)):
+        key, text = match[1].upper(), match[2]
+        if not _WHOLE_NUMBER.fullmatch(text):
+            value = text.strip().decode("ascii", "replace")
+            raise ValueError(f"{key.decode()} is {value}, where a whole number was expected")
+        number = int(text)
+        least = 1 if key.startswith(b"ZTILE") else 0
+        if number < least and key != b"BITPIX":
+            raise ValueError(f"{key.decode()} is {number}, and cannot be less than {least}")
+        if key in _COUNTS and number > _MAX_COUNT:
+            raise ValueError(f"it declares {number} {_COUNTS[key]}, more than {_MAX_COUNT}")
+        if sizes.setdefault(key, number) != number:
+            raise ValueError(f"{key.decode()} is both {sizes[key]} and {number}")
+    return sizes
+
+
+def _data_bytes(sizes: dict[bytes, int], *, has_groups: bool) -> int:
+    """Return the size of the data behind a header; the first axis of random groups is none."""
+    num_axes = sizes.get(b"NAXIS", 0)
+    axes = [sizes.get(b"NAXIS%d" % n, 0) for n in range(1 + has_groups, num_axes + 1)]
+    num_values = (math.prod(axes) if axes else 0) + sizes.get(b"PCOUNT", 0)
+    size = abs(sizes.get(b"BITPIX", 8)) * num_values * sizes.get(b"GCOUNT", 1) // 8
+    return min(size, _MAX_SIZE)
 
 
 @contextmanager
@@ -121,11 +163,15 @@ def _quiet() -> Iterator[None]:
         yield
 
 
-def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
-    hdu = _choose(file)
+def _opened(path: Path, file: Any, num_parts: int, check: Check) -> ScienceImage:
+    from astropy.io import fits
+
+    parts = list(islice(file, num_parts))
+    hdu = _choose(parts)
     if hdu is None:
         raise image_error(path, "holds no picture: no part of it has two axes or more")
-    check(math.prod(hdu.shape[-2:]), _bytes_at_once(hdu))
+    is_compressed = isinstance(hdu, fits.CompImageHDU)
+    check(math.prod(hdu.shape[-2:]), bytes_to_unpack(hdu) if is_compressed else 0)
     header = _inherited(file, hdu)
     if _has_tables(header):
         text = "its WCS has distortion tables, which are not scaled here"
@@ -133,6 +179,8 @@ def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
     scale_wcs(header.copy(), 2)  # refuse one that cannot be scaled before the work begins
     if header["BITPIX"] not in _DTYPES:
         raise image_error(path, "its values are 64-bit integers; store them as floating point")
+    if is_compressed:
+        check_tiles(path, parts.index(hdu), hdu)
     data = hdu.data
     info = _info_of(file, header, data)
     planes = data.reshape(-1, *data.shape[-2:])
@@ -162,7 +210,7 @@ def _opened(path: Path, file: Any, check: Check) -> ScienceImage:
         read=read_part,
         close=file.close,
         metadata=info,
-        left_out=_others(file, hdu),
+        left_out=_others(parts, hdu),
     )
 
 
@@ -226,7 +274,7 @@ def scale_wcs(header: Any, scale: int) -> None:
             _multiply(header, f"CRPIX{axis}{suffix}", scale, centre=0.5, default=0.0)
             if not has_cd:
                 _multiply(header, f"CDELT{axis}{suffix}", 1 / scale, default=1.0)
-    for key in list(header):
+    for key in dict.fromkeys(header):
         if matrix := _MATRIX.fullmatch(key):
             _multiply(header, key, _matrix_factor(matrix, scale))
         elif powers := _COEFFICIENT.fullmatch(key):
@@ -260,20 +308,11 @@ def _matrix_factor(matrix: re.Match[str], scale: int) -> float:
     return factor * scale if matrix[1] == "PC" and world <= 2 else factor
 
 
-def _choose(file: Any) -> Any:
+def _choose(parts: list[Any]) -> Any:
     """Return the part to restore, or `None`."""
-    pictures = [hdu for hdu in file if hdu.is_image and hdu.header.get("NAXIS", 0) >= 2]
+    pictures = [hdu for hdu in parts if hdu.is_image and hdu.header.get("NAXIS", 0) >= 2]
     named = [hdu for hdu in pictures if hdu.name == "SCI"]
     return next(iter([*named, *pictures]), None)
-
-
-def _bytes_at_once(hdu: Any) -> int:
-    """Return what reading a picture needs: compressed ones are unpacked as a whole."""
-    from astropy.io import fits
-
-    if not isinstance(hdu, fits.CompImageHDU):
-        return 0
-    return 2 * math.prod(hdu.shape) * abs(int(hdu.header["BITPIX"])) // 8
 
 
 def _inherited(file: Any, hdu: Any) -> Any:
@@ -295,14 +334,14 @@ def _has_tables(header: Any) -> bool:
     )
 
 
-def _others(file: Any, chosen: Any) -> tuple[str, ...]:
-    names = [hdu.name for hdu in file]
-    parts = []
-    for number, hdu in enumerate(file):
+def _others(parts: list[Any], chosen: Any) -> tuple[str, ...]:
+    num_named = Counter(hdu.name for hdu in parts)
+    others = []
+    for number, hdu in enumerate(parts):
         if hdu is not chosen and hdu.header.get("NAXIS", 0):
-            version = f",{hdu.ver}" if names.count(hdu.name) > 1 else ""
-            parts.append(f"the extension {hdu.name}{version}" if hdu.name else f"part {number}")
-    return tuple(parts)
+            version = f",{hdu.ver}" if num_named[hdu.name] > 1 else ""
+            others.append(f"the extension {hdu.name}{version}" if hdu.name else f"part {number}")
+    return tuple(others)
 
 
 def _info_of(file: Any, header: Any, data: Any) -> _Info:
@@ -338,10 +377,9 @@ def _primary_header(info: _Info, result: Result) -> Any:
     from astropy.io import fits
 
     header = fits.Header([("SIMPLE", True), ("BITPIX", 8), ("NAXIS", 0), ("EXTEND", True)])
-    kept = info.primary.copy(strip=True)
-    for key in set(kept):
-        if _POSITION.fullmatch(key) or key in (*_OF_THE_VALUES, *_OUTDATED):
-            kept.remove(key, remove_all=True)
+    left_out = (*_OF_THE_VALUES, *_OUTDATED)
+    cards = info.primary.copy(strip=True).cards
+    kept = [c for c in cards if c.keyword not in left_out and not _POSITION.fullmatch(c.keyword)]
     header.extend(kept, strip=True, end=True)
     for key, text in result.notes.items():
         header.add_history(_plain(f"musigma {key}: {text}"))
@@ -358,9 +396,9 @@ def _extension_header(
     for axis, length in enumerate(reversed(shape), 1):
         header[f"NAXIS{axis}"] = length
     header["PCOUNT"], header["GCOUNT"], header["EXTNAME"] = 0, 1, name
-    kept = info.header.copy(strip=True)
-    for key in (*_OUTDATED, *(() if name == "SCI" else ("BSCALE", "BZERO", "BLANK"))):
-        kept.remove(key, ignore_missing=True, remove_all=True)
+    left_out = (*_OUTDATED, *(() if name == "SCI" else ("BSCALE", "BZERO", "BLANK")))
+    cards = info.header.copy(strip=True).cards
+    kept = fits.Header([card for card in cards if card.keyword not in left_out])
     scale_wcs(kept, scale)
     header.extend(kept, strip=False, end=True)
     if name == "SCI":  # which astropy takes out of a header when it strips it
@@ -386,5 +424,5 @@ def _begin(file: BinaryIO, header: Any, shape: tuple[int, ...], dtype: np.dtype[
     file.write(_bytes_of(header))
     start = file.tell()
     num_bytes = math.prod(shape) * dtype.itemsize
-    file.truncate(start + math.ceil(num_bytes / _PADDING) * _PADDING)
+    file.truncate(start + math.ceil(num_bytes / _BLOCK) * _BLOCK)
     return start

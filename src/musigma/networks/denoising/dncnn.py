@@ -26,6 +26,9 @@ EPSILON_OF_AUTHORS = 1e-4
 EPSILON_OF_PYTORCH = 1e-5
 """What batch norms add by default, as in SaoYan/DnCNN-PyTorch."""
 
+PUBLISHED_DEPTHS = (17, 20)
+"""Layers of the released weights: 17 for one noise level, 20 for any."""
+
 KNOWN_BIASES = (
     ("model", True, {True}),  # KAIR
     ("dncnn", True, {False}),  # DnCNN's own
@@ -165,10 +168,15 @@ def _check_whole(state: State, used: set[str]) -> None:
 
 @recogniser
 def recognise(state: State) -> Recognised:
-    """Tell whether a state dict is a DnCNN; a stack of seven layers is an IRCNN."""
+    """Tell whether a state dict is a DnCNN; a stack of seven layers is an IRCNN.
+
+    Any stack of convolutions could be called ``model``, so a published depth is required.
+    """
     require(all(NAME.fullmatch(key) for key in state))
+    is_named = all(key.startswith("dncnn.") for key in state)
     stack = stack_shape(fold(state))
-    require(stack.num_layers != 7 and stack.in_channels == stack.out_channels in (1, 3))
+    require(stack.num_layers in PUBLISHED_DEPTHS or (is_named and stack.num_layers > 2))
+    require(stack.in_channels == stack.out_channels in (1, 3))
     name = "dncnn" if stack.in_channels == 1 else "dncnn-colour"
     return name, 1, {"num_layers": stack.num_layers, "width": stack.width}
 
