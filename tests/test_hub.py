@@ -112,7 +112,7 @@ def test_the_card_has_the_results_in_the_form_of_the_hub(model, tmp_path):
         "psnr": 31.25, "coverage": 0.905,
     }  # fmt: skip
     text = (tmp_path / "README.md").read_text()
-    assert "at least 90 % of the values" in text  # the promise
+    assert "at least 90 % of the true values" in text  # the promise
     assert "| My photos: set 5 | x2, inputs by area \\| jpeg(75) | PSNR on Y (dB) | 31.25 |" in text
     assert "CC0-1.0" in text
 

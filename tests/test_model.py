@@ -373,3 +373,9 @@ def test_joint_errors_are_saved_and_files_without_them_load(tmp_path):
     assert "joint" not in loaded.calibration.to_dict()
     with pytest.raises(ConfigError, match="calibrate --joint"):
         loaded.require_joint()
+
+
+def test_an_interval_needs_a_whole_prediction():
+    model = load("edsr-baseline", scale=2)
+    with pytest.raises(ConfigError, match="expected the Prediction that `predict` returns, got T"):
+        model.interval(model.predict(IMAGE).mean)

@@ -435,13 +435,17 @@ class Model:
         stored = self.require_calibration().joint
         if stored is None:
             raise ConfigError(
-                f"{self.name} does not say how its errors are correlated; 'musigma calibrate "
-                "--joint' fits that to held-out images"
+                f"{self.name} does not say how its errors are correlated; use edsr-baseline "
+                "(x2 or x4), or fit it to held-out images by 'musigma calibrate --joint'"
             )
         return JointCalibration.from_dict(stored)
 
 
 def _sigma_of(prediction: Prediction) -> Tensor:
+    if not isinstance(prediction, Prediction):
+        raise ConfigError(
+            f"expected the Prediction that `predict` returns, got {type(prediction).__name__}"
+        )
     if prediction.sigma is None:
         raise ConfigError("the prediction has no sigma; use a model with a sigma branch")
     return prediction.sigma

@@ -108,6 +108,32 @@ def nearest(name: str, known: "list[str] | tuple[str, ...]") -> str:
     return "known: " + ", ".join(sorted(known))
 
 
+def no_scale(name: str, scales: tuple[int, ...], asked: object) -> ConfigError:
+    """Return the error of a zoom factor for which something does not exist.
+
+    Args:
+        name: Of the network, the weights or the file.
+        scales: The factors that it exists for.
+        asked: What was asked for.
+
+    Example:
+        >>> str(no_scale("photo", (1, 2, 4), 3))
+        'photo exists for scale 1, 2 or 4, not 3'
+    """
+    return ConfigError(f"{name} exists for scale {in_words(scales)}, not {short_repr(asked)}")
+
+
+def in_words(numbers: tuple[int, ...]) -> str:
+    """Return numbers to choose from, as a text.
+
+    Example:
+        >>> in_words((1, 2, 4)), in_words((3,))
+        ('1, 2 or 4', '3')
+    """
+    *others, last = map(str, numbers)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def shortened(text: str, length: int = 80) -> str:
     """Return a text of limited length, with signs that a terminal would obey made visible.
 

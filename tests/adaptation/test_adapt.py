@@ -99,7 +99,7 @@ def test_the_files_load_and_say_what_they_are(adapted, folder):
     assert model.calibration.num_images == 9
     assert model.calibration.reference is not None  # all twenty pictures tell what inputs are like
     assert f'made by "{DEGRADE}" at scale 2' in model.calibration.promise
-    assert "without a guarantee" in model.calibration.promise
+    assert "Without a guarantee" in model.calibration.promise
     assert model.metadata["licence"] == "of the test"
     assert model.metadata["adapted_from"]["name"] == "x2.safetensors"
     assert musigma.Model.from_pretrained(out).name == "out"
@@ -127,7 +127,7 @@ def test_the_report_is_one_file_that_runs_nothing(adapted, folder):
     assert page.count("data:image/png;base64,") == 18
     assert "<script" not in page
     assert "4 held back" in page
-    assert "without a guarantee" in page
+    assert "Without a guarantee" in page
     assert "{{" not in page
 
 

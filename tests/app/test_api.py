@@ -6,6 +6,8 @@ import io
 import pickle
 import signal
 import struct
+import subprocess
+import sys
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
@@ -121,13 +123,31 @@ def test_hostile_uploads_are_refused_and_the_next_good_one_is_served(server, nam
         ({"box": "1,2,3"}, "x,y,width,height"),
         ({"box": "9" * 5000 + ",0,1,1"}, "x,y,width,height"),
         ({"box": "0,0,99,99"}, "does not lie inside"),
-        ({"colour": "red"}, "no setting"),
+        ({"colour": "red"}, "no setting 'colour'; known: answer, box, noise_std, scale, weights"),
     ],
 )
 def test_wrong_settings_are_explained(server, settings, words):
     answer = server.restore(png(), **settings)
     assert answer.status == 400
     assert words in answer.json()["error"]
+
+
+def test_a_form_is_refused_with_the_way_to_send_a_file(server):
+    head = {"Content-Type": "multipart/form-data; boundary=x"}
+    answer = server.restore(b"--x\r\n" + png(), head, scale=2)
+    assert answer.status == 400
+    assert "must be the picture file itself, and not a form" in answer.json()["error"]
+
+
+def test_a_port_that_is_used_is_told_in_one_line(server):
+    port = server.url.rsplit(":", 1)[1]
+    words = [sys.executable, "-m", "musigma", "serve", "--port", port]
+    ended = subprocess.run(words, check=False, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines() == [
+        f"error: cannot listen on port {port} of 127.0.0.1 (another program uses it); choose "
+        "another by --port, or 0 for a free one"
+    ]
 
 
 def test_a_length_that_lies_is_caught_while_the_body_arrives(server):

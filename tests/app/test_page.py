@@ -274,7 +274,9 @@ def test_a_result_does_not_stay_beside_the_error_of_another_picture(browser, ser
 def test_a_missing_or_damaged_picture_gets_an_error_message(browser, server):
     with opened(browser, server, "desktop") as page:
         page.click("#start")
-        page.locator(".app-error").get_by_text("choose a picture first").wait_for()
+        page.locator(".app-error").get_by_text(
+            "Choose a picture or one of the examples first."
+        ).wait_for()
         upload(page, png(60, 60)[:3000], "cut.png")
         page.wait_for_selector("#picture img")
         page.click("#start")

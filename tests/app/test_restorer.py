@@ -117,7 +117,7 @@ def test_little_memory_gives_many_tiles(source, tmp_path):
     ("values", "message"),
     [
         ({"scale": "5"}, "not 5"),
-        ({"scale": "two"}, "are numbers"),
+        ({"scale": "two"}, "scale must be a number, got 'two'"),
         ({"weights": "phot"}, "did you mean 'photo'"),
         ({"size": "2"}, "no setting 'size'"),
         ({"weights": "../x"}, "no weights"),

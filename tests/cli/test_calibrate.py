@@ -47,8 +47,11 @@ def test_the_promise_for_people(musigma, weights, photos, tmp_path):
     words = ("--data", photos, "-o", tmp_path / "w.safetensors", "--method", "isotonic")
     result = musigma("calibrate", weights, *words)
     assert (result.code, result.out) == (0, "")
-    assert "Intervals hold about 90 % of the values, without a guarantee, for images" in result.err
-    assert "like the 2 it was fitted on (photos): clean, shrunk by 2 with bicubic" in result.err
+    assert (
+        "Without a guarantee, about 90 % of the true values lie inside their intervals"
+        in result.err
+    )
+    assert "like the 2 of the calibration (photos): clean, shrunk by 2 with bicubic" in result.err
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,8 @@ def test_measure_prints_value_interval_and_promise(musigma, pictures):
     words = ("measure", pictures / "small.png", "--scale", 2, "--box", "10,20,40,30")
     result = musigma(*words)
     assert result.code == 0
-    assert "10,20,40,30 (result pixels)" in result.err
-    assert "of 255) with a coverage of 0.9" in result.err
+    assert "Mean of the box 10,20,40,30 (pixels of the result): " in result.err
+    assert " of 255, 90 % interval from " in result.err
     content = json.loads(musigma(*words, "--json").out)
     target = read_image(pictures / "large.png")[0]
     truth = float(target[..., 20:50, 10:50].mean())

@@ -101,7 +101,7 @@ def test_what_was_measured_of_shipped_weights(musigma):
     scores = [numbers["psnr_y"][name] for name in ("B100", "Urban100")] + [numbers["pll"]["B100"]]
     assert row[4:7] == [f"{score:.2f}" for score in scores]
     assert row[7:9] == [f"{seconds:.1f}", "s"]
-    assert "--model standard: edsr-baseline; clean pictures." in lines
+    assert "--model standard means edsr-baseline: for clean pictures." in lines
 
 
 def test_weights_without_a_licence_are_shipped_all_the_same(monkeypatch, small_networks):

@@ -151,7 +151,7 @@ def test_files_of_other_kinds_are_counted(upscale, photos, tmp_path):
         (photos / name).write_bytes(b"anything")
     result = upscale(photos, "-o", tmp_path / "out")
     assert result.code == 0
-    assert "4 left out, which are no pictures to read: movie.mp4, notes.txt, phone.jxl" in (
+    assert "4 files left out, not pictures that can be read: movie.mp4, notes.txt, phone.jxl" in (
         result.err
     )
     listed = upscale(photos, "-o", tmp_path / "out", "--json")

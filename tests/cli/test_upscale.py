@@ -197,8 +197,8 @@ def test_two_pictures_never_share_a_result(musigma, weights, tmp_path, second, o
         (["--device", "cuda:99"], "the device 'cuda:99' cannot be used"),
         (["--model", "edsr-basline"], "did you mean 'edsr-baseline'?"),
         (["--model", "nowhere/w.pth"], "there is no weights file nowhere/w.pth"),
-        (["--model", "bicubic"], "bicubic exists for scale (2, 3, 4); "),
-        (["--model", "bicubic", "--scale", "5"], "bicubic exists for scale (2, 3, 4), not 5"),
+        (["--model", "bicubic"], "bicubic exists for scale 2, 3 or 4; "),
+        (["--model", "bicubic", "--scale", "5"], "bicubic exists for scale 2, 3 or 4, not 5"),
         (["--model", "bicubic", "--scale", "2", "--sigma"], "bicubic has no sigma branch"),
         (["--model", "rcan", "--scale", "2"], "no trained weights ship for rcan x2"),
         (["-o", "a.png", "--suffix", "-x2"], "--output names the file a.png; leave --format and"),
@@ -280,8 +280,12 @@ def test_resume_leaves_out_what_is_done(musigma, weights, photos, tmp_path):
     report = json.loads(musigma(*words, "--resume", "--ensemble").out)
     assert report["skipped"] == []
     plain = musigma(*words[:-1], "--resume", "--ensemble")
+    assert "restored again" not in plain.err
     assert "0 written to" in plain.err
     assert "2 were there already, 0 failed" in plain.err
+    changed = musigma(*words[:-1], "--resume")
+    assert "2 pictures of an earlier run will be restored again: the options, the w" in changed.err
+    assert "2 written to" in changed.err
 
 
 def test_an_ensemble_is_the_mean_of_eight_views(musigma, weights, photos, tmp_path):

@@ -48,7 +48,7 @@ def test_another_coverage_that_was_fitted(musigma, calibrated, tmp_path):
     write_image(tmp_path / "a.png", torch.rand(1, 3, 7, 5))
     words = ("upscale", tmp_path / "a.png", "-o", tmp_path / "out", "--model", calibrated)
     result = musigma(*words, "--sigma", "--coverage", "0.95")
-    assert "hold at least 95 % of the values of an image" in result.err
+    assert "at least 95 % of the true values of an image" in result.err
     stored = read_error_map(tmp_path / "out" / "a.interval.png")
     sigma = predict(load(calibrated).network, read_image(tmp_path / "a.png")[0]).sigma
     assert stored.info["coverage"] == "0.95"
@@ -90,11 +90,13 @@ def test_no_promise_where_it_does_not_hold(musigma, calibrated, tmp_path, name, 
     words = ("upscale", tmp_path / name, "-o", tmp_path / "out", "--model", calibrated, *words)
     plain = musigma(*words, "--page")
     assert plain.code == 0
-    assert f"warning: the promise does not hold for this file: {reason}" in plain.err
+    assert (
+        f"warning: the promise of the intervals does not hold for this file: {reason}" in plain.err
+    )
     assert "Intervals" not in plain.err
     page = (tmp_path / "out" / "a.html").read_text()
     assert "No promise for this picture" in page
-    assert "On average, intervals" not in page
+    assert "On average, at least" not in page
     (done,) = json.loads(musigma(*words, "--page", "--json").out)["done"]
     assert done["promise"] is None
     assert reason in done["promise_reason"]
@@ -106,5 +108,5 @@ def test_one_warning_for_many_files(musigma, calibrated, tmp_path):
     words = ("upscale", tmp_path / "in", "-o", tmp_path / "out", "--model", calibrated, "--sigma")
     lines = [line for line in musigma(*words).err.splitlines() if "promise" in line]
     (line,) = lines
-    assert "the promise does not hold for 4 of 5 files" in line
+    assert "the promise of the intervals does not hold for 4 of 5 files" in line
     assert ", ...): it is a JPEG" in line

@@ -23,7 +23,7 @@ def test_a_network_is_wrapped_and_its_pictures_get_error_maps(musigma, pictures,
     result = musigma("wrap", network, *words)
     assert result.code == 0, result.err
     assert "net.onnx enlarges by 2" in result.err
-    assert "On average, intervals hold at least 90 % of the values" in result.err
+    assert "On average, at least 90 % of the true values" in result.err
     words = ("--model", output, "--network", network, "--sigma", "-o", tmp_path / "large")
     result = musigma("upscale", pictures / "00.png", *words, "--json")
     assert result.code == 0, result.err

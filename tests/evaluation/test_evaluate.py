@@ -20,7 +20,7 @@ from musigma.evaluation import (
 from musigma.evaluation.baseline_models import mean_error
 from musigma.evaluation.calibrate import collect_held_out
 from musigma.images.image_io import read_image
-from musigma.model import Model
+from musigma.model import Model, load
 from musigma.networks import create
 from musigma.prediction.predict import predict
 from musigma.types import ConfigError, DataError, ImageError
@@ -46,6 +46,18 @@ def test_summary_is_the_mean_over_images(dataset):
         assert evaluation.images[item.name] == expected
     for name, value in evaluation.summary.items():
         assert value == pytest.approx(sum(own[name] for own in evaluation.images.values()) / 2)
+
+
+def test_a_model_and_a_folder_are_enough(dataset):
+    folder = dataset.items[0].target.parent
+    model = load("edsr-baseline", scale=2)
+    expected = evaluate(model.network, dataset, super_resolution(2), calibration=model.calibration)
+    assert evaluate(model, folder) == expected
+    assert evaluate(model, str(folder), super_resolution(2)) == expected
+    with pytest.raises(ConfigError, match=r"takes a model or a network, got str; musigma\.load"):
+        evaluate("edsr-baseline", folder)
+    with pytest.raises(ConfigError, match=r"give a protocol, such as musigma\.evaluation\.protoc"):
+        evaluate(load("drunet-small"), folder)
 
 
 def test_progress_comes_before_each_image(dataset):

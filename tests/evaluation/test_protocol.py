@@ -118,12 +118,12 @@ def test_scale_1_is_not_only_for_denoisers():
     network = create("dps", scale=1)
     assert protocol_for(network, pairs=True).measured_on == "both"
     assert protocol_for(network, degradation="jpeg(30)").inputs == "jpeg(30)"
-    with pytest.raises(ConfigError, match=r"--noise-std .* --degrade .* --low"):
+    with pytest.raises(ConfigError, match=r"`noise_std` .* `degrade` .* `low`"):
         protocol_for(network)
 
 
 def test_a_network_that_enlarges_takes_no_noise_level():
-    with pytest.raises(ConfigError, match="the network enlarges; --noise-std"):
+    with pytest.raises(ConfigError, match="the network enlarges; `noise_std`"):
         protocol_for(create("bicubic", scale=2), noise_std=25)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from helpers.pictures import one_line
 from musigma.images.image_io import ImageMeta, write_image
-from musigma.types import ImageError
+from musigma.types import ImageError, Prediction
 
 GOOD = torch.full((1, 3, 4, 5), 0.5)
 
@@ -98,3 +98,14 @@ def test_folder_that_may_not_be_written(tmp_path, monkeypatch, code):
 
     monkeypatch.setattr(Path, "open", refuse)
     assert f"could not be written ({os.strerror(code)})" in refused(tmp_path / "a.png")
+
+
+def test_what_is_no_picture_is_refused_with_what_to_give(tmp_path):
+    image = torch.rand(1, 3, 4, 5)
+    for wrong, hint in (
+        (Prediction(image, None), r"got Prediction; give prediction\.mean"),
+        (image.numpy(), r"got ndarray; .*torch\.from_numpy"),
+        (torch.cat([image, image]), "write the pictures of a batch one by one"),
+    ):
+        with pytest.raises(ImageError, match=hint):
+            write_image(tmp_path / "a.png", wrong)

@@ -119,3 +119,8 @@ def test_sigma_needs_float64_on_the_cpu_alone(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "double", lambda _: pytest.fail("float64 was used"))
     features = torch.zeros(1, branch.body[0].in_channels, 4, 4)
     assert branch.to("meta")(features.to("meta")).dtype == torch.float32
+
+
+def test_what_is_no_network_of_musigma_is_refused_with_the_two_ways_to_error_bars():
+    with pytest.raises(ConfigError, match=r"takes a musigma\.Network, got Conv2d; .*musigma\.wrap"):
+        with_sigma(torch.nn.Conv2d(3, 3, 3))

@@ -378,7 +378,7 @@ def test_the_noise_level_is_for_networks_that_take_it():
     network = build("drunet-small", 1)
     with pytest.raises(ConfigError, match="give `noise_std` in 8-bit levels"):
         predict(network, image)
-    for bad in (-1.0, float("nan"), float("inf")):
+    for bad in (-1.0, float("nan"), float("inf"), "auto"):
         with pytest.raises(ConfigError, match="`noise_std` must be zero or a positive number"):
             predict(network, image, noise_std=bad)
 

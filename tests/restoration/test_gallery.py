@@ -37,7 +37,7 @@ def test_every_page_is_there_with_facts_thumbnails_and_link(tmp_path):
     ]
     assert text.count("data:image/jpeg;base64,") == 6
     assert "Model: drunet. Noise level: 25 of 255. Pixels: 5 \u00d7 6 \u2192 10 \u00d7 12. " in text
-    assert "2 pictures. 1 without a promise. Errors are in levels of 255" in text
+    assert "2 pictures. The intervals of 1 promise nothing. Errors are in levels of 255" in text
     tops = [entry.error_top for entry in list_pages(tmp_path)]
     assert all(20 <= top <= 51 for top in tops)  # half-widths are up to 255 / 5
     assert [f"<figcaption>Error, 0 to {top:g}</figcaption>" in text for top in tops] == [True] * 2

@@ -67,7 +67,9 @@ def test_errors_come_back_as_near_as_the_page_says(tmp_path):
     }
     maps = {stored["quantity"]: stored for stored in data_of(page)["maps"]}
     assert list(maps) == list(expected)
-    assert "Values are read as they are in 8 bits, errors to within 1 % (at least 0.01 le" in page
+    assert (
+        "holds the values exactly, in 8 bits, and the errors to within 1 % or 0.01 levels" in page
+    )
     for quantity, values in expected.items():
         levels = 255 * values.double()
         assert ((levels_of(maps[quantity]) - levels).abs() <= 0.011 * (1 + levels)).all()
@@ -228,7 +230,7 @@ def test_three_megapixels_take_three_megabytes(tmp_path, scale):
     assert measured["megabytes"] < 3
     assert measured["mean_error_of_values"] < 3
     assert measured["half_width_error_95"] < 0.2
-    stated = re.search(r"to within (\d+) of 255 levels .*?, errors to within (\d+) %", page)
+    stated = re.search(r"by at most (\d+) of 255 levels .*?, and an error by at most (\d+) %", page)
     # The page measures one tile in four, and the worst of its maps.
     assert int(stated[1]) == pytest.approx(measured["value_error_95"], abs=1)
     assert int(stated[2]) / 100 > measured["half_width_error_95"] - 0.015

@@ -32,7 +32,7 @@ def test_a_clean_picture_in_float32_gets_the_promise_with_its_conditions(tmp_pat
     promise = promise_for(UPSCALER, opened(tmp_path), options(engine=engine))
     assert promise.reason is None
     assert promise.text == UPSCALER.promise
-    assert "90 % of the values" in promise.text
+    assert "90 % of the true values" in promise.text
     assert UPSCALER.conditions in promise.text
 
 

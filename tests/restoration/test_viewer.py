@@ -178,7 +178,7 @@ def test_it_opens_on_the_result_and_fits_the_screen(page):
     assert page.get_by_text("The 90 % intervals come with a promise").is_visible()
     assert page.get_by_text("It holds.").is_visible()
     assert page.get_by_text(
-        "Values are read as they are in 8 bits, errors to within 1 %"
+        "This page holds the values exactly, in 8 bits, and the errors to within 1 %"
     ).is_visible()
 
 

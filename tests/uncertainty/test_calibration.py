@@ -295,7 +295,7 @@ def test_json_gives_back_the_same_calibration(method):
     again = Calibration.from_dict(json.loads(json.dumps(calibration.to_dict())))
     assert again == calibration
     assert calibration.method == method
-    assert f"(method {method})" in calibration.promise
+    assert f"; method: {method}" in calibration.promise
 
 
 def test_an_expected_coverage_needs_images_enough():
@@ -311,14 +311,14 @@ def test_a_promise_names_its_numbers_and_its_conditions():
     held_out = held_out_of(*noisy_images(torch.Generator().manual_seed(0), 40))
     expected = fit_conformal_risk_control(held_out, coverage=0.9)
     assert dataclasses.replace(expected, protocol=PROTOCOL, data={"name": "crops"}).promise == (
-        "On average, intervals hold at least 90 % of the values of an image, for images "
-        "like the 40 it was fitted on (crops): clean, shrunk by 2 with bicubic (MATLAB) "
-        "(method conformal-risk-control)"
+        "On average, at least 90 % of the true values of an image lie inside their intervals, for "
+        "images like the 40 of the calibration (crops): clean, shrunk by 2 with bicubic (MATLAB); "
+        "method: conformal-risk-control"
     )
-    assert "without a guarantee" in fit_pooled_quantile(held_out, coverage=0.9).promise
+    assert "Without a guarantee" in fit_pooled_quantile(held_out, coverage=0.9).promise
     assert fit_conformal(held_out, coverage=0.9, confidence=0.95).promise.startswith(
-        "With probability 0.95, intervals hold at least 90 % of the values of an image, for images "
-        "like the 40 it was fitted on: unknown"
+        "With probability 0.95, at least 90 % of the true values of an image lie inside their "
+        "intervals, for images like the 40 of the calibration: unknown"
     )
 
 

@@ -103,7 +103,7 @@ def test_another_coverage_is_the_same_calibration_read_otherwise(method):
     assert wider.at(0.9) == calibration == calibration.at(None)
     torch.testing.assert_close(wider.half_width(SIGMA), calibration.half_width(SIGMA, 0.95))
     torch.testing.assert_close(wider.std(SIGMA), calibration.std(SIGMA))
-    assert "95 % of the values" in wider.promise
+    assert "95 % of the true values" in wider.promise
     again = Calibration.from_dict(json.loads(json.dumps(calibration.to_dict())))
     assert again == calibration
 

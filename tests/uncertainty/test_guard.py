@@ -93,8 +93,8 @@ def test_the_level_that_a_denoiser_is_told_is_compared_with_the_measured_one():
         ({"ripple": 6.0}, "has a fine, regular pattern"),
         ({"impulses": 7.0}, "Single pixels of the picture stand out"),
         ({"empty_levels": 0.95}, "has few levels of brightness"),
-        ({"colour_shift": 1.5}, "Red and blue lie beside green"),
-        ({"echo": 0.3}, "a second, weaker picture beside the first"),
+        ({"colour_shift": 1.5}, "Red and blue are shifted against green"),
+        ({"echo": 0.3}, "its content a second time, weaker and shifted"),
     ],
 )
 def test_traces_of_programs_and_devices_are_said(change, words):

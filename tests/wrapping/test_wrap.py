@@ -112,7 +112,9 @@ def test_a_network_that_keeps_the_size_is_wrapped_for_noise(pictures, tmp_path):
         return image
 
     quick = WrapSettings(width=4, depth=1, queries=4, steps=60, batch=2, patch=16)
-    with pytest.raises(ConfigError, match="must be told how its inputs are made"):
+    with pytest.raises(
+        ConfigError, match=r"must be told how its inputs are made: give `noise_std` \(such"
+    ):
         wrap(identity, pictures, settings=quick, device="cpu")
     model = wrap(identity, pictures, noise_std=25, settings=quick, device="cpu")
     prediction = model.predict(IMAGE)

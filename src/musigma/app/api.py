@@ -17,7 +17,7 @@ from musigma.app.boxes import (
 )
 from musigma.app.job_queue import JobQueue, Ticket
 from musigma.app.limits import BusyError, CancelledError, Limits, RefusedError
-from musigma.app.restorer import MEDIA_TYPES, Restorer, RestoreRequest
+from musigma.app.restorer import MEDIA_TYPES, Restorer, RestoreRequest, check_settings
 from musigma.app.workspace import Workspace
 from musigma.restoration.interactive import weights_for
 from musigma.types import ConfigError, MusigmaError, nearest
@@ -68,6 +68,7 @@ class ApiRequest(NamedTuple):
             'picture'
         """
         settings = dict(values)
+        check_settings(settings, [*RestoreRequest.__dataclass_fields__, "answer", "box"])
         answer, box = settings.pop("answer", "json"), settings.pop("box", "")
         if answer not in ANSWERS:
             raise ConfigError(f"there is no answer {answer!r}; {nearest(answer, ANSWERS)}")
@@ -146,6 +147,11 @@ async def handle_restore(service: Service, request: "Request") -> "Response":
     """Answer ``POST /api/restore``: the body is the picture file, the address has the settings."""
     try:
         asked = ApiRequest.parse(dict(request.query_params))
+        if request.headers.get("content-type", "").startswith("multipart/"):
+            raise ConfigError(
+                "the body must be the picture file itself, and not a form; with curl, send it by "
+                "--data-binary @photo.png"
+            )
         with service.workspace.scratch() as folder:
             source = folder / "source"
             await save_body(request.stream(), source, service.limits)

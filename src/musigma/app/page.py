@@ -198,7 +198,8 @@ class Desk:
             yield [words.state("Cancelled."), NOTHING_YET, *idle]
         except MusigmaError as error:
             # Without a result: the one before is of another picture, or of other settings.
-            yield [words.state(f"{error}.", error=True), NOTHING_YET, *idle]
+            text = str(error)
+            yield [words.state(f"{text[:1].upper()}{text[1:]}.", error=True), NOTHING_YET, *idle]
 
     async def restore_file(
         self,
@@ -243,7 +244,7 @@ class Desk:
         shown: list[bytes],
     ) -> Ticket:
         if not picture:
-            raise ConfigError("choose a picture first, or one of the examples")
+            raise ConfigError("choose a picture or one of the examples first")
         source = self._uploaded(picture)
         takes_level = weights not in (DEFAULT_WEIGHTS, None)
         level = noise_std if takes_level and scale == 1 else None

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from musigma.restoration.picture_job import Job, read_picture
 from musigma.restoration.restore_file import compute_strips, write_results
 from musigma.restoration.restored import Restored
 from musigma.restoration.viewer.data import error_colors
-from musigma.types import ConfigError, ImageError, Prediction, nearest
+from musigma.types import ConfigError, ImageError, Prediction, nearest, no_scale, short_repr
 from musigma.uncertainty.calibration import Calibration
 
 NUM_MODELS = 3
@@ -69,24 +69,35 @@ class RestoreRequest:
             hint = nearest(self.weights, [*known])
             raise ConfigError(f"there are no weights {self.weights!r}; {hint}")
         if self.scale not in scales:
-            raise ConfigError(f"{self.weights} exists for scale {scales}, not {self.scale}")
+            raise no_scale(self.weights, scales, self.scale)
         if self.noise_std is not None and not 0 <= self.noise_std <= 255:
             raise ConfigError(f"noise_std must be from 0 to 255, got {self.noise_std}")
 
     @classmethod
     def parse(cls, values: Mapping[str, str]) -> "RestoreRequest":
         """Read a request from texts, such as those of an address; empty texts are left out."""
-        known = [field.name for field in dataclasses.fields(cls)]
-        for name in values:
-            if name not in known:
-                raise ConfigError(f"there is no setting {name!r}; {nearest(name, known)}")
+        check_settings(values, [field.name for field in dataclasses.fields(cls)])
         values = {name: value for name, value in values.items() if value != ""}
-        try:
-            scale = int(values.get("scale", "2"))
-            level = float(values["noise_std"]) if "noise_std" in values else None
-        except ValueError as error:
-            raise ConfigError(f"scale and noise_std are numbers: {error}") from error
+        scale = _number("scale", values.get("scale", "2"), int)
+        level = _number("noise_std", values["noise_std"], float) if "noise_std" in values else None
         return cls(scale=scale, weights=values.get("weights", DEFAULT_WEIGHTS), noise_std=level)
+
+
+def check_settings(values: Mapping[str, str], known: list[str]) -> None:
+    """Refuse a setting that does not exist."""
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"there is no setting {name!r}; {nearest(name, known)}")
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _number(name: str, text: str, kind: Callable[[str], Number]) -> Number:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise ConfigError(f"{name} must be a number, got {short_repr(text)}") from error
 
 
 @contextmanager

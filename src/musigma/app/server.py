@@ -9,6 +9,7 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from errno import EADDRINUSE
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -225,6 +226,21 @@ def free_port(host: str) -> int:
             listener.bind((host, port))
             return port
     raise ConfigError(f"no free port was found on {host}; choose one by --port")
+
+
+def check_port(host: str, port: int) -> None:
+    """Refuse an address on which no server can listen, such as that of a server that runs."""
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except OSError as error:
+        reason = "another program uses it" if error.errno == EADDRINUSE else error.strerror
+        raise ConfigError(
+            f"cannot listen on port {port} of {host} ({reason}); choose another by --port, or 0 "
+            "for a free one"
+        ) from error
 
 
 def run(app: AsgiApp, *, host: str, port: int) -> None:

@@ -77,9 +77,12 @@ class ServerOptions:
 
     def choose_port(self) -> int:
         """Return the port to listen on."""
-        from musigma.app.server import free_port
+        from musigma.app.server import check_port, free_port
 
-        return self.port or free_port(self.host)
+        if not self.port:
+            return free_port(self.host)
+        check_port(self.host, self.port)
+        return self.port
 
 
 @with_options(ServerOptions)

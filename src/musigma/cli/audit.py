@@ -80,5 +80,7 @@ def audit(
         for sentence in result.in_words():
             print_line(sentence)
         for x, y, size, share in result.places()[:3] if result.is_flagged else ():
-            print_line(f"{100 * share:.0f} % of the {size} x {size} pixels at {x},{y} are outside")
+            print_line(
+                f"Of the {size} x {size} pixels at {x},{y}, {100 * share:.0f} % lie outside."
+            )
     raise typer.Exit(FLAGGED if result.is_flagged else 0)

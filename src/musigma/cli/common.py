@@ -43,7 +43,7 @@ def print_json(value: Any) -> None:
 OPTIONS = {
     *("coverage", "device", "engine", "frame", "max_pixels", "memory", "model", "network"),
     *("noise_std", "npz", "output", "quality", "scale", "sigma", "tile", "trust_network"),
-    *("format", "height", "page", "range", "width"),
+    *("degrade", "format", "height", "low", "page", "range", "width"),
 }
 """Arguments of Python functions that are options of the commands, too."""
 

@@ -126,7 +126,9 @@ def evaluate(
     if json:
         print_json(_as_json(" ".join(models), records))
     elif len(records) == 1:
-        _show(records[0])
+        calibration = model.calibration
+        share = coverage or (calibration.coverage if calibration else DEFAULT_COVERAGE)
+        _show(records[0], share)
     else:
         _show_all(dict(zip(degrade or (), records, strict=True)))
     if record:  # last: should it fail, the numbers have been shown
@@ -164,7 +166,7 @@ def _title(record: "Record") -> str:
     return printable(f"{name} on {record.data['name']}")
 
 
-def _show(record: "Record") -> None:
+def _show(record: "Record", share: float) -> None:
     from rich.table import Table
 
     table = Table(title=_title(record))
@@ -174,6 +176,11 @@ def _show(record: "Record") -> None:
         table.add_row(name, f"{value:.4f}")
     results.print(table)
     results.print(printable(_in_words(record.protocol)))
+    if "width" in record.result:
+        results.print(
+            f"coverage, width: of intervals meant to hold {100 * share:.4g} % of the true values; "
+            "a width or crps of 1 is the full range of brightness"
+        )
 
 
 def _in_words(protocol: "Mapping[str, Any]") -> str:

@@ -42,4 +42,4 @@ def export(
     if json:
         print_json(read_metadata(output))
     else:
-        print_line(f"{output}: {output.stat().st_size / 1e6:.1f} MB")
+        print_line(f"{output} written, {output.stat().st_size / 1e6:.1f} MB")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from musigma.cli.common import parse_size, print_json, print_line
+from musigma.cli.common import parse_size, print_json, print_line, print_warning
 from musigma.cli.shared_options import JointModel
 
 if TYPE_CHECKING:
@@ -88,8 +88,22 @@ def measure(
         places = {"box": list(region), "minus": None if subtracted is None else list(subtracted)}
         print_json({**values, **places, "channel": channel, "promise": promise, "reason": reason})
         return
-    print_line(f"mean of {','.join(map(str, region))} (result pixels): {in_words(quantity)}")
-    print_line(promise or f"the promise of the interval does not hold for this picture: {reason}")
+    print_line(f"{_name(region, subtracted)}: {in_words(quantity)}")
+    text = f"the promise of the interval does not hold for this picture: {reason}"
+    print_line(f"Interval: {promise}.") if promise else print_warning(text)
+
+
+def _name(region: "Box", subtracted: "Box | None") -> str:
+    """Say what was measured.
+
+    Example:
+        >>> from musigma.uncertainty.quantities import Box
+        >>> _name(Box(4, 8, 16, 12), None)
+        'Mean of the box 4,8,16,12 (pixels of the result)'
+    """
+    first, *second = (",".join(map(str, box)) for box in (region, subtracted) if box)
+    minus = f" minus that of the box {second[0]}" if second else ""
+    return f"Mean of the box {first}{minus} (pixels of the result)"
 
 
 def _read_box(text: str, zoom: int) -> "Box":

@@ -250,9 +250,11 @@ def _choices() -> list[str]:
     known = shipped_weights()
     lines = []
     for name, choice in CHOICES.items():
-        is_there = choice.weights in known
-        about = f"{choice.weights}; {choice.purpose}" if is_there else "does not ship yet"
-        lines.append(f"--model {name}: {about}.")
+        if choice.weights in known:
+            meaning = "" if name == choice.weights else f" means {choice.weights}"
+            lines.append(f"--model {name}{meaning}: for {choice.purpose}.")
+        else:
+            lines.append(f"--model {name}: these weights do not ship yet.")
     return lines
 
 

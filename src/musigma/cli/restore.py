@@ -62,6 +62,8 @@ def _restore_all(model: "Model", options: "Options", shared: RestoreOptions) -> 
     _remove_parts(options.folder, sources)
     left_out = other_files(shared.inputs, recursive=shared.recursive, results=options.folder)
     outcomes = Outcomes([], skipped, failed, left_out)
+    if shared.resume and log is not None:
+        _tell_what_is_done_again(log, sources)
     for failure in failed:
         print_error(failure.error)
     run = _run_on_ray if shared.uses_ray else _run_locally
@@ -192,6 +194,16 @@ def _without_done(
         else:
             remaining.append(source)
     return remaining, skipped
+
+
+def _tell_what_is_done_again(log: "ResumeLog", sources: "Sequence[ImageSource]") -> None:
+    number = sum(log.knows(source.path) for source in sources)
+    if number:
+        pictures = "1 picture" if number == 1 else f"{number} pictures"
+        print_line(
+            f"{pictures} of an earlier run will be restored again: the options, the weights, the "
+            "pictures or their results have changed"
+        )
 
 
 def _run_locally(

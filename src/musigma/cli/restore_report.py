@@ -61,10 +61,10 @@ def print_promises(options: "Options", done: "list[Restored]") -> None:
     for (promise, reason), paths in by_promise.items():
         if reason is not None:
             which = _files(paths, len(done))
-            print_warning(f"the promise does not hold for {which}: {reason}")
+            print_warning(f"the promise of the intervals does not hold for {which}: {reason}")
         elif promise is not None:
-            which = "" if len(paths) == len(done) else f" of {_files(paths, len(done))}"
-            print_line(f"Intervals{which}: {promise}.")
+            which = "" if len(paths) == len(done) else f"{_files(paths, len(done))}: "
+            print_line(f"Intervals: {which}{promise}.")
 
 
 def _files(paths: Sequence[Path], num_all: int) -> str:
@@ -89,9 +89,9 @@ def print_summary(model: "Model", output: Path, outcomes: Outcomes) -> None:
     done, num_skipped, num_left_out = outcomes.done, len(outcomes.skipped), len(outcomes.left_out)
     skipped = f", {num_skipped} {_was(num_skipped)} there already" if num_skipped else ""
     if num_left_out:
-        kind = "is no picture" if num_left_out == 1 else "are no pictures"
+        files, pictures = ("file", "a picture") if num_left_out == 1 else ("files", "pictures")
         names = _first_names(outcomes.left_out)
-        print_line(f"{num_left_out} left out, which {kind} to read: {names}")
+        print_line(f"{num_left_out} {files} left out, not {pictures} that can be read: {names}")
     is_one = len(done) == 1 and not outcomes.failed
     place = done[0].output if is_one else output
     print_line(f"{len(done)} written to {place}{skipped}, {len(outcomes.failed)} failed")

@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
 COLUMNS = 4
 MEANING = (
-    "Each picture is one that the input may come from, as far as the model knows. What changes "
-    "from one to the next is open. None of them is better than the restored picture."
+    "Each picture is one that the input may come from, as far as the model knows. Where "
+    "they differ, the input does not tell what is true. None of them is better than the restored "
+    "picture."
 )
 
 
@@ -57,7 +58,7 @@ def sample(
     write_image(output / f"{picture.stem}.samples.png", contact_sheet(drawn))
     page = output / f"{picture.stem}.samples.html"
     warnings = [
-        f"The samples may not differ as the truth does: {sentence}"
+        f"The samples may differ too little or too much: {sentence[:1].lower()}{sentence[1:]}"
         for sentence in loaded.check(image)
     ]
     sentences = [MEANING, *warnings]

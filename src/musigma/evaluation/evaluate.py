@@ -1,18 +1,20 @@
 """Measure a model on a data set, by a protocol, image by image."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from musigma.datasets.catalog import Dataset, describe_data
-from musigma.evaluation.protocol import Protocol
+from musigma.datasets.catalog import Dataset, describe_data, find_dataset
+from musigma.evaluation.protocol import Protocol, protocol_for
 from musigma.evaluation.record import Record, provenance
 from musigma.evaluation.restored_pairs import Progress, errors_name, restored_pairs
 from musigma.model import Model
 from musigma.networks import Network, num_params
 from musigma.prediction.engines import Engine
 from musigma.prediction.predict import DEFAULT_MEMORY
+from musigma.types import ConfigError
 from musigma.uncertainty.calibration import Calibration
 from musigma.uncertainty.methods import DEFAULT_COVERAGE
 from musigma.uncertainty.metrics.all_metrics import UncertaintyMetrics
@@ -30,9 +32,9 @@ class Evaluation:
 
 
 def evaluate(
-    network: Network,
-    dataset: Dataset,
-    protocol: Protocol,
+    network: Network | Model,
+    dataset: Dataset | str | Path,
+    protocol: Protocol | None = None,
     *,
     calibration: Calibration | None = None,
     coverage: float | None = None,
@@ -44,10 +46,14 @@ def evaluate(
     """Restore every image of a set and measure the results.
 
     Args:
-        network: In evaluation mode, on its device.
-        dataset: What to restore.
-        protocol: How inputs are made and results measured.
-        calibration: Turns sigma into intervals; by default sigma is taken as it is.
+        network: A model, or a network in evaluation mode, on its device.
+        dataset: What to restore; or a folder of images, or the name of a set, as for
+            `musigma.datasets.catalog.find_dataset`.
+        protocol: How inputs are made and results measured; by default that of
+            `musigma.evaluation.protocol_for`. A network of scale 1 needs one, unless the set has
+            pairs.
+        calibration: Turns sigma into intervals; by default that of the model. Without one sigma is
+            taken as it is.
         coverage: Share of the values that the measured intervals should hold; by default that of
             the calibration, or 0.9.
         engine: Runs the network; by default PyTorch in float32.
@@ -55,6 +61,15 @@ def evaluate(
         memory: Bytes that a tile may need.
         progress: Called before each image with number, count and name.
     """
+    if isinstance(network, Model):
+        calibration = calibration or network.calibration
+        network = network.network
+    if not isinstance(network, Network):
+        raise ConfigError(
+            f"evaluate takes a model or a network, got {type(network).__name__}; musigma.load "
+            "gives a model"
+        )
+    dataset, protocol = _chosen(network, dataset, protocol)
     # Made first, so that a wrong coverage is refused before the first image is restored.
     uncertainty = _uncertainty_metrics(network, protocol, calibration, coverage)
     images: dict[str, dict[str, float]] = {}
@@ -71,6 +86,23 @@ def evaluate(
     if uncertainty is not None:
         summary |= uncertainty.compute()
     return Evaluation(summary, images)
+
+
+def _chosen(
+    network: Network, dataset: Dataset | str | Path, protocol: Protocol | None
+) -> tuple[Dataset, Protocol]:
+    if not isinstance(dataset, Dataset):
+        reads_inputs = protocol is None or protocol.degradation is None
+        dataset = find_dataset(dataset, scale=network.scale if reads_inputs else None)
+    if protocol is None:
+        pairs = dataset.inputs == "pairs"
+        if network.scale == 1 and not pairs:
+            raise ConfigError(
+                "a network of scale 1 must be told how its inputs are made: give a protocol, such "
+                "as musigma.evaluation.protocol_for(network, noise_std=25)"
+            )
+        protocol = protocol_for(network, pairs=pairs)
+    return dataset, protocol
 
 
 def evaluate_model(model: Model, dataset: Dataset, protocol: Protocol, **options: Any) -> Record:

@@ -93,7 +93,7 @@ class Protocol:
         if network.takes_noise_level and self._noise_levels() is None:
             raise ConfigError(
                 f"the network must be told the noise level, which {self.inputs!r} does not say; "
-                "give --noise-std, such as 25"
+                "give `noise_std`, such as 25"
             )
 
     def fidelity(self, mean: Tensor, target: Tensor) -> dict[str, float]:
@@ -234,7 +234,7 @@ def protocol_for(
     scale, luma_only = network.scale, network.luma_only
     channels = 3 if scale > 1 else network.out_channels
     if noise_std is not None and scale > 1:
-        raise ConfigError("the network enlarges; --noise-std is for networks of scale 1")
+        raise ConfigError("the network enlarges; `noise_std` is for networks of scale 1")
     if pairs or degradation is not None:
         made = None if pairs else parse(degradation or "", scale=scale)
         if isinstance(made, Bicubic):
@@ -246,7 +246,7 @@ def protocol_for(
         return super_resolution(scale, luma_only=luma_only)
     if noise_std is None:
         raise ConfigError(
-            "a network of scale 1 must be told how its inputs are made: give --noise-std (such as "
-            "25) for white noise, --degrade for anything else, or --low for pairs of files"
+            "a network of scale 1 must be told how its inputs are made: give `noise_std` (such as "
+            "25) for white noise, `degrade` for anything else, or `low` for pairs of files"
         )
     return denoising(noise_std, channels=channels)

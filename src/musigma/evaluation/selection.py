@@ -28,9 +28,9 @@ def select_inputs(
         noise_std: Noise level in 8-bit levels, as in `protocol_for`.
     """
     if len(set(degradations)) < len(degradations):
-        raise ConfigError("the same --degrade was given twice")
+        raise ConfigError("the same `degrade` was given twice")
     if low is not None and degradations:
-        raise ConfigError("inputs are either read (--low) or made (--degrade); give one of the two")
+        raise ConfigError("inputs are either read (`low`) or made (`degrade`); give one of the two")
     if degradations:
         protocols = [
             protocol_for(network, degradation=text, noise_std=noise_std) for text in degradations

@@ -369,7 +369,7 @@ def _open_frame(
     image = _open(file, format_name)
     num_frames = getattr(image, "n_frames", 1)
     if frame is None and num_frames > 1 and format_name not in _FIRST_FRAME:
-        text = f"holds {num_frames} pages or frames, and only one can be read"
+        text = f"holds {num_frames} pages or frames, and one at a time can be read"
         raise image_error(path, f"{text}; choose it with `frame`, 0 to {num_frames - 1}")
     if frame is not None and not 0 <= frame < num_frames:
         raise image_error(path, f"has no frame {frame}; its last one is {num_frames - 1}")

@@ -16,7 +16,7 @@ from musigma.images.decoding import decode
 from musigma.images.encoding import Encoder, PillowEncoder, PngEncoder, Shape, TiffEncoder
 from musigma.images.listing import SCIENCE_SUFFIXES, atomic_write, format_of, image_error
 from musigma.images.metadata import Metadata
-from musigma.types import ConfigError
+from musigma.types import ConfigError, ImageError
 
 MAX_PIXELS = 500_000_000
 """A picture with more pixels is refused before it is decoded, unless the caller raises this."""
@@ -182,6 +182,11 @@ def write_image(
             cannot be written; whatever was at `path` before is still there.
     """
     meta = meta or ImageMeta()
+    if not isinstance(image, Tensor):
+        raise ImageError(
+            f"write_image takes a tensor, got {type(image).__name__}; give prediction.mean, or "
+            "make one by torch.from_numpy"
+        )
     shape = tuple(image.shape)
     with image_writer(path, shape, meta, alpha=meta.alpha is not None, quality=quality) as rows:
         rows.write(image, meta.alpha)
@@ -307,6 +312,8 @@ def _check_fits(
 ) -> None:
     if len(shape) != 4 or shape[0] != 1 or shape[1] not in (1, 3) or 0 in shape:
         text = f"a picture must have the shape (1, 1 or 3, H, W), got {shape}"
+        if len(shape) == 4 and shape[0] > 1:
+            text += "; write the pictures of a batch one by one"
         raise image_error(path, text)
     height, width = shape[2:]
     if alpha and format_name in ("JPEG", "BMP"):

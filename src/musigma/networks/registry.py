@@ -17,7 +17,7 @@ from torch import Tensor
 
 from musigma.networks.base import BuildSpec, Network, Settings
 from musigma.networks.state_dict import Recogniser
-from musigma.types import ConfigError, nearest, short_repr
+from musigma.types import ConfigError, nearest, no_scale, short_repr
 
 Builder = Callable[..., Network]
 AnyBuilder = TypeVar("AnyBuilder", bound=Builder)
@@ -177,7 +177,7 @@ def create(name: str, *, scale: int, **settings: Any) -> Network:
     """
     registered = entry(name)
     if scale not in registered.scales:
-        raise ConfigError(f"{name} exists for scale {registered.scales}, not {scale}")
+        raise no_scale(name, registered.scales, scale)
     _check_settings(name, registered.build, settings)
     arguments = {**registered.settings, **settings}
     if _takes(registered.build, "scale"):

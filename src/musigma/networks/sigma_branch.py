@@ -110,7 +110,7 @@ def with_sigma(network: Network, *, width: int = 160, depth: int = 4) -> WithSig
     """Attach a sigma branch to a network.
 
     Args:
-        network: Any network, one of your own included.
+        network: Any `musigma.Network`, one of your own included.
         width: Channels of the branch.
         depth: Convolutions of the branch before its upsampler.
 
@@ -121,6 +121,12 @@ def with_sigma(network: Network, *, width: int = 160, depth: int = 4) -> WithSig
         >>> tuple(prediction.mean.shape) == tuple(prediction.sigma.shape) == (1, 3, 14, 10)
         True
     """
+    if not isinstance(network, Network):
+        raise ConfigError(
+            f"with_sigma takes a musigma.Network, got {type(network).__name__}; the docs say how a "
+            "network of your own becomes one ('Add a network'), and musigma.wrap learns error bars "
+            "for any network as it is"
+        )
     if isinstance(network, WithSigma):
         raise ConfigError("the network has a sigma branch already; mean_only(network) removes it")
     check_size("width of the sigma branch", width, 1)

@@ -31,7 +31,15 @@ from musigma.networks.state_dict import (
     stored_range,
 )
 from musigma.networks.stored_tensors import read_stored_tensors
-from musigma.types import ConfigError, WeightsError, first_line, short_repr, shortened
+from musigma.types import (
+    ConfigError,
+    WeightsError,
+    first_line,
+    in_words,
+    no_scale,
+    short_repr,
+    shortened,
+)
 
 SHIPPED = Path(__file__).parents[1] / "weights"
 LICENCE = (
@@ -338,9 +346,10 @@ def choose_scale(name: str, asked: int | None, scales: tuple[int, ...]) -> int:
     if asked is None and len(scales) == 1:
         return scales[0]
     if asked is None:
-        raise ConfigError(f"{name} exists for scale {scales}; choose one of them with `scale`")
+        text = f"{name} exists for scale {in_words(scales)}"
+        raise ConfigError(f"{text}; choose one of them with `scale`")
     if asked not in scales:
-        raise ConfigError(f"{name} exists for scale {scales}, not {asked}")
+        raise no_scale(name, scales, asked)
     return asked
 
 

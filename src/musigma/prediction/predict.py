@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsFloat
 
 import torch
 from torch import Tensor
@@ -128,6 +128,7 @@ def predict_strips(
     equal size, `stacked` one below the other. Each of these is a tile without a border, and the
     network gets many at once; each gives one strip.
     """
+    _check_noise_level(network, noise_std)
     is_grey = _is_grey(network, image)
     num_channels = num_channels or (1 if is_grey else network.out_channels)
     if network.takes_noise_level and not is_grey:
@@ -137,7 +138,7 @@ def predict_strips(
         noise_std *= GRAY_NOISE_FACTOR
     return Strips(
         network,
-        _with_noise_level(network, image, noise_std),
+        image if noise_std is None else _NoiseMapped(image, noise_std),
         num_channels=num_channels,
         engine=TorchEngine(network) if engine is None else engine,
         is_grey=is_grey,
@@ -288,16 +289,19 @@ class _NoiseMapped:
         return with_noise_map(self.image[part], self.noise_std)
 
 
-def _with_noise_level(network: Network, image: Image, noise_std: float | None) -> Image:
+def _check_noise_level(network: Network, noise_std: float | None) -> None:
     if not network.takes_noise_level:
         if noise_std is not None:
             raise ConfigError("the network takes no noise level; leave `noise_std` out")
-        return image
+        return
     if noise_std is None:
         raise ConfigError("the network takes the noise level; give `noise_std` in 8-bit levels")
-    if not 0 <= noise_std < math.inf:
-        raise ConfigError(f"`noise_std` must be zero or a positive number, got {noise_std}")
-    return _NoiseMapped(image, noise_std)
+    if not _is_level(noise_std):
+        raise ConfigError(f"`noise_std` must be zero or a positive number, got {noise_std!r}")
+
+
+def _is_level(value: object) -> bool:
+    return isinstance(value, SupportsFloat) and 0 <= float(value) < math.inf
 
 
 def with_noise_map(image: Tensor, noise_std: float) -> Tensor:

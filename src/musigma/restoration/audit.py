@@ -161,30 +161,33 @@ class Audit:
         """Return the result in whole sentences."""
         expected, outside = 100 * (1 - self.coverage), 100 * self.outside_share
         sentences = [
-            f"About {100 * self.wrong_share:.0f} % of the pixels are expected to be off by more "
-            f"than {255 * WRONG:.0f} of 255; of the model's own result "
-            f"{100 * self.least_wrong_share:.0f} % are.",
-            f"{outside:.1f} % of the values lie outside the intervals of coverage "
-            f"{self.coverage:g}; about {expected:.2g} % would in a true picture.",
+            f"About {100 * self.wrong_share:.0f} % of the pixels of the enlargement are expected "
+            f"to be off by more than {255 * WRONG:.0f} of 255 levels, and "
+            f"{100 * self.least_wrong_share:.0f} % of those of the model's own result.",
+            f"{outside:.1f} % of its values lie outside the model's {100 * self.coverage:.4g} % "
+            f"intervals; about {expected:.2g} % of the values of the true picture would.",
         ]
         if self.outside_share > self.limit:
             outside_pixels = max(float(self.outside.float().mean()), 1e-9)
             added = self.added_share / outside_pixels
             sentences.append(
-                f"At {100 * added:.0f} % of these pixels the enlargement has more detail than the "
-                "model, and at the others less."
+                f"At {100 * added:.0f} % of the pixels outside, the enlargement has more detail "
+                "than the model, and at the others less."
             )
         if self.contradicted_share > INVENTED_SHARE:
             lost = self.contradicted_share - self.invented_share
             sentences.append(
-                f"Shrunk again, it contradicts {100 * self.contradicted_share:.1f} % of the pixels "
-                f"of the small picture by more than {255 * TOLERANCE:.0f} of 255: "
+                f"Shrunk again, the enlargement contradicts {100 * self.contradicted_share:.1f} % "
+                f"of the pixels of the small picture by more than {255 * TOLERANCE:.0f} of 255: "
                 f"{100 * self.invented_share:.1f} % with added detail and {100 * lost:.1f} % with "
                 "lost detail."
             )
         more = "more" if self.is_flagged else "no more"
-        sentences.append(f"It shows {more} detail than the small picture supports.")
-        sentences += [f"The intervals may not hold: {sentence}" for sentence in self.unlike]
+        sentences.append(f"The enlargement shows {more} detail than the small picture supports.")
+        sentences += [
+            f"The intervals may not hold: {sentence[:1].lower()}{sentence[1:]}"
+            for sentence in self.unlike
+        ]
         return sentences
 
 
@@ -282,7 +285,7 @@ def scale_of(small: tuple[int, ...], large: tuple[int, ...]) -> int:
     if scale < 1 or (large[-2], large[-1]) != (scale * small[-2], scale * small[-1]):
         raise ImageError(
             f"{large[-1]} x {large[-2]} pixels are no whole multiple of {small[-1]} x {small[-2]}; "
-            "give an enlargement of the whole picture"
+            "name the small picture first, and then an enlargement of all of it"
         )
     return scale
 

@@ -42,6 +42,10 @@ class ResumeLog:
         entries, self.num_damaged = _read_entries(self.path)
         self._entries = {entry["source"]: entry for entry in entries}
 
+    def knows(self, source: Path) -> bool:
+        """Return whether an earlier run restored a source, whatever has changed since."""
+        return _absolute(source) in self._entries
+
     def is_done(self, source: Path, name: Path | None = None) -> bool:
         """Return whether the results of a source are complete and up to date.
 

@@ -19,7 +19,7 @@ from musigma.losses import parse as parse_loss
 from musigma.losses import phases
 from musigma.networks import Network, create, entry, num_params, with_sigma
 from musigma.networks.bounded_build import MAX_VALUES, build_without_values, check_settings
-from musigma.types import ConfigError, first_line, nearest, short_repr
+from musigma.types import ConfigError, first_line, nearest, no_scale, short_repr
 
 DRAWN_SHAPES = "drawn-shapes"
 """A training set that needs no files: pictures that the program draws."""
@@ -165,9 +165,7 @@ class Recipe:
         """Refuse what cannot be trained, before anything is loaded."""
         scales = entry(self.network).scales
         if self.scale not in scales:
-            raise ConfigError(
-                f"{self.network} exists for scale {scales}, not {short_repr(self.scale)}"
-            )
+            raise no_scale(self.network, scales, self.scale)
         if len(self.shrink) > MAX_SHRUNK:
             raise ConfigError(f"shrink must have at most {MAX_SHRUNK} factors")
         if (self.steps is None) == (self.seconds is None):

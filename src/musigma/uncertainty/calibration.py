@@ -20,11 +20,11 @@ from musigma.uncertainty.conformal import images_needed
 from musigma.uncertainty.methods import FORMER_METHODS, METHODS, Method
 
 _CLAIMS: dict[Method, str] = {
-    "conformal-risk-control": "On average, intervals hold at least {share} of an image,",
-    "conformal": "With probability {confidence}, intervals hold at least {share} of an image,",
-    "risk-control": "With confidence {confidence}, intervals hold on average at least {share},",
+    "conformal-risk-control": "On average, at least {share} of an image",
+    "conformal": "With probability {confidence}, at least {share} of an image",
+    "risk-control": "With confidence {confidence}, on average at least {share}",
 }
-_NO_GUARANTEE = "Intervals hold about {share}, without a guarantee,"
+_NO_GUARANTEE = "Without a guarantee, about {share}"
 
 Json = Mapping[str, Any]
 
@@ -169,12 +169,12 @@ class Calibration:
             ...     confidence=None, num_images=100, data={"name": "DIV2K_crops"},
             ...     protocol={"degradation": "bicubic", "scale": 2})
             >>> calibration.conditions  # doctest: +NORMALIZE_WHITESPACE
-            'for images like the 100 it was fitted on (DIV2K_crops): clean, shrunk by 2 with bicubic
-            (MATLAB)'
+            'for images like the 100 of the calibration (DIV2K_crops): clean, shrunk by 2 with
+            bicubic (MATLAB)'
         """
         source = f" ({self.data['name']})" if self.data and "name" in self.data else ""
         inputs = "unknown" if self.protocol is None else describe_inputs(self.protocol)
-        return f"for images like the {self.num_images} it was fitted on{source}: {inputs}"
+        return f"for images like the {self.num_images} of the calibration{source}: {inputs}"
 
     @property
     def has_guarantee(self) -> bool:
@@ -185,9 +185,9 @@ class Calibration:
     def promise(self) -> str:
         """What the intervals promise and for which images, in one sentence."""
         claim = _CLAIMS.get(self.method, _NO_GUARANTEE).format(
-            share=f"{100 * self.coverage:.4g} % of the values", confidence=self.confidence
+            share=f"{100 * self.coverage:.4g} % of the true values", confidence=self.confidence
         )
-        return f"{claim} {self.conditions} (method {self.method})"
+        return f"{claim} lie inside their intervals, {self.conditions}; method: {self.method}"
 
     def includes_noise_std(self, noise_std: float) -> bool:
         """Return whether a noise level, in 8-bit levels, is one of those of the fit.
@@ -304,9 +304,9 @@ def describe_inputs(protocol: Json) -> str:
     if degradation == "bicubic":
         return f"clean, shrunk by {scale} with bicubic (MATLAB)"
     if degradation == "pairs":
-        return "degraded as in the pairs of files that it was fitted on"
+        return "degraded as in the pairs of files of the calibration"
     if degradation == NOISY_PAIRS:
-        return "noisy as the pairs of noisy pictures that it was fitted on, for the clean scene"
+        return "noisy as the pairs of noisy pictures of the calibration, for the clean scene"
     texts = [degradation] if isinstance(degradation, str) else list(degradation or ["unknown"])
     if len(texts) == 1 and (level := _WHITE_NOISE.fullmatch(texts[0])):
         numbers = level[1] if level[2] is None else f"{level[1]} to {level[2]}"

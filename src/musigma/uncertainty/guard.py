@@ -105,18 +105,18 @@ _TRACES = {
     "period_of_two": "Every other row or column of the picture is different: it was enlarged, its "
     "colors were interpolated from those of a sensor, or it is a field of video.",
     "lines": "The picture has noise of whole rows or columns.",
-    "ripple": "The picture has a fine, regular pattern, as printed dots, screens and electric "
-    "disturbances make it.",
-    "impulses": "Single pixels of the picture stand out from all around them, as defective pixels, "
-    "dust and dithering do.",
-    "empty_levels": "The picture has few levels of brightness, as one of a small palette has.",
-    "colour_shift": "Red and blue lie beside green, as a lens shifts them.",
-    "echo": "There is a second, weaker picture beside the first, as reflections, double exposures "
-    "and averaged frames have it.",
+    "ripple": "The picture has a fine, regular pattern, such as that of printed dots, screens or "
+    "electric disturbances.",
+    "impulses": "Single pixels of the picture stand out from all their neighbors, as defective "
+    "pixels, dust or dithering do.",
+    "empty_levels": "The picture has few levels of brightness, as with a small palette.",
+    "colour_shift": "Red and blue are shifted against green, as by a lens.",
+    "echo": "The picture shows its content a second time, weaker and shifted, as reflections, "
+    "double exposures and averaged frames do.",
 }
 _SMOOTHED = (
-    "Weak texture of the picture was smoothed away beside sharp edges, as noise reduction and "
-    "strong compression do it."
+    "Weak texture of the picture was smoothed away, but sharp edges were not, as by noise "
+    "reduction or strong compression."
 )
 _SOFTER = (
     "The picture is softer than the calibration pictures: it was blurred, enlarged, or shrunk in "
@@ -131,9 +131,9 @@ _SPOILED = {
     "denoised": _SMOOTHED,
     "processed": _SMOOTHED,
     "sharpened": "The picture was sharpened strongly: its edges have halos.",
-    "grainy": "The picture has coarse noise or grain that the calibration pictures had not.",
-    "colour_noise": "The picture has coarse noise of the colors that the calibration pictures had "
-    "not.",
+    "grainy": "The picture has coarse noise or grain that the calibration pictures did not have.",
+    "colour_noise": "The picture has coarse noise of the colors that the calibration pictures did "
+    "not have.",
 }
 """What is said of a picture that looks spoiled, by the names of the fitted sums."""
 

@@ -222,8 +222,8 @@ class JointCalibration:
     def promise(self, coverage: float, conditions: str) -> str:
         """Say in one sentence what the intervals of quantities promise, and for which images."""
         return (
-            f"In expectation, intervals hold at least {coverage:g} of the quantities (boxes of 4 "
-            f"to 32 pixels and profiles of 16, all together), {conditions}"
+            f"On average, at least {100 * coverage:.4g} % of the true quantities (boxes of 4 to 32 "
+            f"pixels and profiles of 16, all together) lie inside their intervals, {conditions}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -447,16 +447,16 @@ def in_words(quantity: Quantity, *, levels: int = 255) -> str:
 
     Example:
         >>> in_words(Quantity(0.5, 0.4, 0.6, 0.9, 0.05))
-        '127.5, from 102.0 to 153.0 (of 255) with a coverage of 0.9'
+        '127.5 of 255, 90 % interval from 102.0 to 153.0'
 
         A narrow interval gets more digits, so that its ends differ from its middle:
 
         >>> in_words(Quantity(0.5, 0.4999, 0.5001, 0.9, 0.0001))
-        '127.50, from 127.47 to 127.53 (of 255) with a coverage of 0.9'
+        '127.50 of 255, 90 % interval from 127.47 to 127.53'
     """
     value, low, high = (levels * part for part in quantity[:3])
     digits = next((number for number in (1, 2, 3) if high - low > 4 * 10.0**-number), 4)
     return (
-        f"{value:.{digits}f}, from {low:.{digits}f} to {high:.{digits}f} (of {levels}) with a "
-        f"coverage of {quantity.coverage:g}"
+        f"{value:.{digits}f} of {levels}, {100 * quantity.coverage:.4g} % interval from "
+        f"{low:.{digits}f} to {high:.{digits}f}"
     )

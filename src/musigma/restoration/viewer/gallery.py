@@ -132,7 +132,7 @@ def _lead(entries: list[Entry]) -> str:
     num_without = sum(entry.promise is False for entry in entries)
     text = "1 picture." if len(entries) == 1 else f"{len(entries)} pictures."
     if num_without:
-        text += f" {num_without} without a promise."
+        text += f" The intervals of {num_without} promise nothing."
     if any(entry.error_top is not None for entry in entries):
         text += " Errors are in levels of 255; the scale of each map stands below it."
     return text
@@ -174,7 +174,8 @@ def _card(entry: Entry) -> str:
 def _badges(entry: Entry) -> str:
     badges = ""
     if entry.promise is not None:
-        style, text = ("", "With a promise") if entry.promise else (" mu-none", "No promise")
+        promised = ("", "Intervals with a promise")
+        style, text = promised if entry.promise else (" mu-none", "No promise for this picture")
         badges += f'<span class="mu-badge{style}">{text}</span>'
     if entry.warning:
         badges += f'<p class="mu-badge mu-none">{escape(entry.warning)}</p>'

@@ -207,14 +207,19 @@ def _notes(data: ViewerData) -> list[str]:
         shown = f"shown and read at {_pixels(data.shown)}"
         notes.append(f"The result of {_pixels(data.size)} pixels is {shown}.")
     value, before, error = data.resolution
-    is_exact, has_maps = not (value or before), bool(data.quantities)
-    lossy = f"to within {value} of 255 levels (of the input: {before})"
-    values = "as they are in 8 bits" if is_exact else lossy
-    errors = f", errors to within {100 * error:.0f} % (at least {error:.2f} levels)"
-    share = "" if is_exact else ", for 95 % of the pixels"
-    notes.append(f"Values are read {values}{errors if has_maps else ''}{share}.")
-    if has_maps:
-        notes.append("The map shows the mean of the channels.")
+    errors = f"{100 * error:.0f} % or {error:.2f} levels, whichever is more"
+    if not (value or before):
+        text = "This page holds the values exactly, in 8 bits"
+        text += f", and the errors to within {errors}" if data.quantities else ""
+    else:
+        text = (
+            "To stay small, this page stores the pictures with some loss: for 95 % of the pixels, "
+            f"a value read here is off by at most {value} of 255 levels (of the input: {before})"
+        )
+        text += f", and an error by at most {errors}" if data.quantities else ""
+    notes.append(f"{text}.")
+    if data.quantities and data.num_channels > 1:
+        notes.append("The error map shows the mean of red, green and blue.")
     return notes
 
 

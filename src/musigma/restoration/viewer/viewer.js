@@ -396,13 +396,14 @@ class Viewer {
     this.means = this.table(this.measure ? [...rows, "From", "To"] : rows);
     this.boxText = make("p", { class: "mu-quiet" });
     const section = this.section("Box",
-      make("p", { class: "mu-quiet" }, "Choose Drag: Box and draw on the picture, or type the box in pixels."),
+      make("p", { class: "mu-quiet" }, "Press Box beside Drag and draw on the picture, or type the box in pixels."),
       grid, this.means, this.boxText);
     if (this.judge) {
       section.append(make("p", { class: "mu-quiet" },
         "Least: if the errors of the pixels were independent. Most: if they were all the same. Errors of " +
         "neighbors are correlated, so the interval of the mean cannot be computed from those of its pixels: " +
-        "expect it between the two." + (this.measure ? "" : " The command musigma measure computes it.")));
+        "expect it between the two." + (this.measure ? "" : " The command musigma measure computes it " +
+        "with weights that know the correlations, such as edsr-baseline.")));
     }
     if (this.measure) {
       section.append(make("p", { class: "mu-quiet" },
