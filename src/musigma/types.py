@@ -120,14 +120,14 @@ def no_scale(name: str, scales: tuple[int, ...], asked: object) -> ConfigError:
         >>> str(no_scale("photo", (1, 2, 4), 3))
         'photo exists for scale 1, 2 or 4, not 3'
     """
-    return ConfigError(f"{name} exists for scale {in_words(scales)}, not {short_repr(asked)}")
+    return ConfigError(f"{name} exists for scale {alternatives(scales)}, not {short_repr(asked)}")
 
 
-def in_words(numbers: tuple[int, ...]) -> str:
+def alternatives(numbers: tuple[int, ...]) -> str:
     """Return numbers to choose from, as a text.
 
     Example:
-        >>> in_words((1, 2, 4)), in_words((3,))
+        >>> alternatives((1, 2, 4)), alternatives((3,))
         ('1, 2 or 4', '3')
     """
     *others, last = map(str, numbers)

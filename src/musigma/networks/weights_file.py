@@ -34,8 +34,8 @@ from musigma.networks.stored_tensors import read_stored_tensors
 from musigma.types import (
     ConfigError,
     WeightsError,
+    alternatives,
     first_line,
-    in_words,
     no_scale,
     short_repr,
     shortened,
@@ -346,7 +346,7 @@ def choose_scale(name: str, asked: int | None, scales: tuple[int, ...]) -> int:
     if asked is None and len(scales) == 1:
         return scales[0]
     if asked is None:
-        text = f"{name} exists for scale {in_words(scales)}"
+        text = f"{name} exists for scale {alternatives(scales)}"
         raise ConfigError(f"{text}; choose one of them with `scale`")
     if asked not in scales:
         raise no_scale(name, scales, asked)
