@@ -210,10 +210,12 @@ def _run_locally(
     model: "Model", sources: "list[ImageSource]", options: "Options", *, device: str, quiet: bool
 ) -> "Generator[Restored | Failed, None, None]":
     from musigma.prediction.device import limit_threads
+    from musigma.prediction.heap import reuse_large_buffers
     from musigma.restoration.batch import restore_files
     from musigma.restoration.options import engine_for
 
     limit_threads(model.to(device).device)
+    reuse_large_buffers(options.memory)
     engine = engine_for(model, options, report=(lambda _: None) if quiet else print_line)
     with progress_bar(quiet=quiet) as bar:
         pictures = bar.add_task("pictures", total=len(sources))
