@@ -13,6 +13,8 @@ The arguments after the bank are those of ``musigma train``: a recipe, and keys 
 import argparse
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,8 +37,22 @@ def save_bank(path: Path, recipe: Recipe, device: torch.device) -> None:
     start = time.perf_counter()
     bank = load_bank(recipe, device)
     _report(start, f"{bank.num_images} images, {bank.num_bytes / 1e9:.1f} GB, are ready")
-    torch.serialization.set_crc32_options(False)  # checksums of gigabytes take longer than to write
-    torch.save({"key": _key(recipe), "bank": bank}, path)
+    with _checksums_left_out():
+        torch.save({"key": _key(recipe), "bank": bank}, path)
+
+
+@contextmanager
+def _checksums_left_out() -> Iterator[None]:
+    """Write files without checksums inside the block: those of gigabytes take longer than to write.
+
+    Weights files need theirs, and the option is one of the whole process.
+    """
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)
 
 
 def load_saved_bank(path: Path, recipe: Recipe, device: torch.device) -> Bank:

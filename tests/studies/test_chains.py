@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from helpers.runs import CPU, assert_same, weights_in, write_pictures, write_recipe
 from musigma.model import load
@@ -34,6 +35,11 @@ def test_a_run_with_a_shared_bank_is_the_run_that_train_makes(recipe, tmp_path):
     train_with_bank(tmp_path / "bank.pt", ours, tmp_path / "shared", CPU)
     train(ours, tmp_path / "alone", device="cpu")
     assert_same(weights_in(tmp_path / "shared"), weights_in(tmp_path / "alone"))
+
+
+def test_files_that_are_saved_after_a_bank_have_their_checksums(recipe, tmp_path):
+    save_bank(tmp_path / "bank.pt", load_recipe(recipe), CPU)
+    assert torch.serialization.get_crc32_options()
 
 
 def test_a_bank_of_other_data_is_refused(recipe, tmp_path):
