@@ -56,14 +56,12 @@ def test_a_few_steps_move_every_weight(name, scale, objective):
 
     The biases of RNAN's queries shift all of them alike, which its softmax does not notice.
     """
-    idle: set[str] | None = None
-    for seed in range(6):
-        step = small_step(recipe_of(name, scale, objective, seed))
-        idle_now = {weight for weight in idle_weights(step) if not weight.endswith("theta.bias")}
-        idle = idle_now if idle is None else idle & idle_now
-        if not idle:
-            return
-    raise AssertionError(f"no update moves {sorted(idle or ())}")
+    idle = idle_weights(small_step(recipe_of(name, scale, objective, seed=0)))
+    for seed in range(1, 6):
+        idle = {weight for weight in idle if not weight.endswith("theta.bias")}
+        if idle:
+            idle &= idle_weights(small_step(recipe_of(name, scale, objective, seed)))
+    assert not idle
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.compile's own code

@@ -2,7 +2,7 @@
 
 The C library gets a buffer of more than 32 MiB from the system and gives it back when it is freed.
 The layers of a network on a CPU do that all the time, and the system clears every page of every new
-buffer: nearly half of the time of ``musigma upscale`` on a photograph was spent on it.
+buffer, which can take as long as to compute with them.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ def reuse_large_buffers(memory: int) -> bool:
     """
     if memory < LEAST_MEMORY:
         return False
-    with suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError, TypeError):  # TypeError: the answer of Windows
         mallopt = ctypes.CDLL(None).mallopt
         is_set = mallopt(MMAP_THRESHOLD, LARGEST_BUFFER)
         return bool(is_set and mallopt(TRIM_THRESHOLD, MOST_FREE))
