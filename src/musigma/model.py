@@ -38,7 +38,7 @@ from musigma.prediction.engines.base import device_of
 from musigma.prediction.foreign import NetworkLike
 from musigma.prediction.predict import DEFAULT_MEMORY, predict
 from musigma.types import ConfigError, Prediction
-from musigma.uncertainty.calibration import Calibration
+from musigma.uncertainty.calibration import Calibration, sigma_of
 from musigma.uncertainty.guard import Reference, unlike
 from musigma.uncertainty.joint import Correlation, JointErrors
 from musigma.uncertainty.joint_prediction import JointPrediction, draw_pictures, predict_errors
@@ -209,7 +209,7 @@ class Model:
             >>> model.std(model.predict(torch.rand(1, 3, 8, 8))).shape
             torch.Size([1, 3, 16, 16])
         """
-        return self.require_calibration().std(_sigma_of(prediction))
+        return self.require_calibration().std(sigma_of(prediction))
 
     def interval(self, prediction: Prediction, *, coverage: float | None = None) -> Interval:
         """Return the interval of every value at the calibrated coverage.
@@ -223,7 +223,7 @@ class Model:
             coverage: Share of the values that should lie inside, one of `Calibration.coverages`
                 such as 0.5 or 0.95; by default `Calibration.coverage`.
         """
-        half_width = self.require_calibration(coverage).half_width(_sigma_of(prediction))
+        half_width = self.require_calibration(coverage).half_width(sigma_of(prediction))
         return Interval(prediction.mean - half_width, prediction.mean + half_width)
 
     def check(self, image: ImageLike, *, noise_std: float | None = None) -> list[str]:
@@ -439,16 +439,6 @@ class Model:
                 "(x2 or x4), or fit it to held-out images by 'musigma calibrate --joint'"
             )
         return JointCalibration.from_dict(stored)
-
-
-def _sigma_of(prediction: Prediction) -> Tensor:
-    if not isinstance(prediction, Prediction):
-        raise ConfigError(
-            f"expected the Prediction that `predict` returns, got {type(prediction).__name__}"
-        )
-    if prediction.sigma is None:
-        raise ConfigError("the prediction has no sigma; use a model with a sigma branch")
-    return prediction.sigma
 
 
 def load(

@@ -42,18 +42,18 @@ def error_picture(values: Tensor, label: str, description: str) -> bytes:
     levels = _resized_for_display(values.mean(1, keepdim=True) * 255)
     top = float(np.percentile(levels, 99.5)) or 1.0
     height, width = levels.shape
-    letters = round(min(max(width / 40, 12), 28))  # their height in pixels
+    letter = round(min(max(width / 40, 12), 28))
     bar = _scale_bar(
         label,
         top=top,
         has_larger=bool(levels.max() > top),
-        width=max(width, 36 * letters) + 2 * letters,  # room for the label
-        letters=letters,
+        width=max(width, 36 * letter) + 2 * letter,  # room for the label
+        letter=letter,
     )
-    canvas = np.full((letters + height + len(bar), bar.shape[1], 3), 255, np.uint8)
+    canvas = np.full((letter + height + len(bar), bar.shape[1], 3), 255, np.uint8)
     left = (bar.shape[1] - width) // 2
-    _color(levels, top, out=canvas[letters : letters + height, left : left + width])
-    canvas[letters + height :] = bar
+    _color(levels, top, out=canvas[letter : letter + height, left : left + width])
+    canvas[letter + height :] = bar
     info = PngInfo()
     info.add_text("Description", description)
     buffer = io.BytesIO()
@@ -72,19 +72,27 @@ def _color(levels: NDArray[np.float32], top: float, *, out: NDArray[np.uint8]) -
 
 
 def _scale_bar(
-    label: str, *, top: float, has_larger: bool, width: int, letters: int
+    label: str, *, top: float, has_larger: bool, width: int, letter: int
 ) -> NDArray[np.uint8]:
-    """Return the picture of a scale bar with its label, six letters high."""
+    """Return the picture of a scale bar with its label.
+
+    Args:
+        label: What the numbers are.
+        top: The number at the right end.
+        has_larger: Whether there are larger values, which the end then shows by an arrow.
+        width: In pixels.
+        letter: Height of a letter in pixels; the picture is six of them high.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-    height = 6 * letters
+    height = 6 * letter
     figure = Figure((width / DPI, height / DPI), dpi=DPI, facecolor="white")
     canvas = FigureCanvasAgg(figure)
     # One letter of space, the bar of one letter, and below it numbers and label.
-    box = (letters / width, 4 / 6, 1 - 2 * letters / width, 1 / 6)
+    box = (letter / width, 4 / 6, 1 - 2 * letter / width, 1 / 6)
     scale = figure.colorbar(
         ScalarMappable(Normalize(0, top), COLORS),
         cax=figure.add_axes(box),
@@ -92,7 +100,7 @@ def _scale_bar(
         extend="max" if has_larger else "neither",
         extendfrac=0.02,
     )
-    size = letters * 72 / DPI
+    size = letter * 72 / DPI
     scale.set_label(label, size=size)
     scale.ax.tick_params(labelsize=size)
     canvas.draw()  # type: ignore[no-untyped-call]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from musigma.functional.constants import SIGMA_FLOOR
 from musigma.functional.scores import check_share
-from musigma.types import ConfigError, nearest, short_repr
+from musigma.types import ConfigError, Prediction, nearest, short_repr
 from musigma.uncertainty.conformal import images_needed
 from musigma.uncertainty.methods import FORMER_METHODS, METHODS, Method
 
@@ -363,3 +363,14 @@ def _check_map(knots: tuple[float, ...], values: tuple[float, ...]) -> None:
         raise ConfigError("the knots of a calibration must be positive and increase")
     if not (stds[0] > 0 and (np.diff(stds) >= 0).all() and np.isfinite(stds).all()):
         raise ConfigError("the values of a calibration must be positive and not decrease")
+
+
+def sigma_of(prediction: Prediction) -> Tensor:
+    """Return the sigma of a prediction, or refuse what has none."""
+    if not isinstance(prediction, Prediction):
+        raise ConfigError(
+            f"expected the Prediction that `predict` returns, got {type(prediction).__name__}"
+        )
+    if prediction.sigma is None:
+        raise ConfigError("the prediction has no sigma; use a model with a sigma branch")
+    return prediction.sigma

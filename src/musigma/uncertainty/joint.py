@@ -8,7 +8,7 @@ holds that correlation, as it is stored with the weights.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
 from musigma.types import ConfigError, ImageError
+from musigma.uncertainty.stored_table import checked_table, real, whole
 
 BAND = 32
 """Rows and columns of input pixels that are computed at a time, so that memory stays fixed."""
@@ -483,24 +484,3 @@ def check_reach(scale: int, radius: int) -> None:
             f"correlations have a scale from 1 to 8 and reach over at most {MAX_REACH} pixels, got "
             f"scale {scale} and radius {radius}"
         )
-
-
-def checked_table(data: Any, keys: set[str], name: str) -> Mapping[str, Any]:
-    """Return a stored table that has just these keys, or refuse it."""
-    if not isinstance(data, Mapping) or set(data) != keys:
-        raise ConfigError(f"{name} are a table with the keys {sorted(keys)}")
-    return data
-
-
-def whole(value: object) -> int:
-    """Return a whole number of a stored table, or refuse what is none."""
-    if type(value) is not int or abs(value) > 2**31:
-        raise ConfigError("a whole number was expected in the joint error model")
-    return value
-
-
-def real(value: object) -> float:
-    """Return a number of a stored table, or refuse what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= 1e6:
-        raise ConfigError("a number was expected in the joint error model")
-    return float(value)

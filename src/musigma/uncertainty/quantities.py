@@ -18,8 +18,9 @@ from torch import Tensor
 from musigma.functional.scores import check_share
 from musigma.types import ConfigError, short_repr
 from musigma.uncertainty.fitting import HeldOut, fit
-from musigma.uncertainty.joint import Correlation, JointErrors, checked_table, real, support, whole
+from musigma.uncertainty.joint import Correlation, JointErrors, support
 from musigma.uncertainty.methods import COVERAGES, DEFAULT_COVERAGE
+from musigma.uncertainty.stored_table import checked_table, real, whole
 
 PROBES_PER_IMAGE = 12
 """How often each kind of quantity is measured in a held-out image, at random places."""
