@@ -93,6 +93,7 @@ def evaluate(
     """Measure PSNR and SSIM and, for a model with sigma, how far its error bars can be trusted."""
     from musigma.evaluation import evaluate_model
     from musigma.evaluation.baseline_models import calibrated, make_baseline
+    from musigma.evaluation.evaluate import measured_coverage
     from musigma.evaluation.selection import select_inputs
     from musigma.model import load
     from musigma.prediction.device import limit_threads
@@ -126,9 +127,7 @@ def evaluate(
     if json:
         print_json(_as_json(" ".join(models), records))
     elif len(records) == 1:
-        calibration = model.calibration
-        share = coverage or (calibration.coverage if calibration else DEFAULT_COVERAGE)
-        _show(records[0], share)
+        _show(records[0], measured_coverage(model.calibration, coverage))
     else:
         _show_all(dict(zip(degrade or (), records, strict=True)))
     if record:  # last: should it fail, the numbers have been shown

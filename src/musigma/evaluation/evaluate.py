@@ -144,7 +144,13 @@ def _uncertainty_metrics(
 ) -> UncertaintyMetrics | None:
     if not network.has_sigma:
         return None
-    if coverage is None:
-        coverage = calibration.coverage if calibration else DEFAULT_COVERAGE
     luma = protocol.measured_on != "all" and network.out_channels == 3
-    return UncertaintyMetrics(calibration, coverage=coverage, luma=luma)
+    share = measured_coverage(calibration, coverage)
+    return UncertaintyMetrics(calibration, coverage=share, luma=luma)
+
+
+def measured_coverage(calibration: Calibration | None, coverage: float | None) -> float:
+    """Return the coverage whose intervals are measured: the one asked for, or the calibration's."""
+    if coverage is not None:
+        return coverage
+    return calibration.coverage if calibration else DEFAULT_COVERAGE
